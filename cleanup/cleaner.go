@@ -9,7 +9,7 @@ import (
 
 	"github.com/go-co-op/gocron/v2"
 
-	"github.com/pglimit/ratelimit/internal/handle"
+	"github.com/pglimit/ratelimit/internal/postgres"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
@@ -45,13 +45,12 @@ type locker interface {
 	hold(ctx context.Context, job string, onLost func(error)) (gocron.Lock, error)
 }
 
-// DB is what an application has: a *pgxpool.Pool, or a *sql.DB with the driver
-// github.com/jackc/pgx/v5/stdlib or github.com/lib/pq. GORM, sqlx, Bun and ent have a *sql.DB:
-// see pglimit.NewSQL. Of a type that embeds one, such as sqlx.DB, pass the field DB.
-type DB interface{ handle.DB }
+// DB is an application's pool: a *pgxpool.Pool, or a *sql.DB with the driver github.com/jackc/pgx/v5/stdlib or
+// github.com/lib/pq. GORM, sqlx, Bun and ent have a *sql.DB: see pglimit.NewSQL. If your type embeds one, as sqlx.DB
+// does, pass its field DB.
+type DB interface{ postgres.DB }
 
-// New makes a [Cleaner] for the strategies, usually strategies.All(). It asks Postgres
-// nothing yet.
+// New makes a [Cleaner] for the strategies, usually strategies.All(). It does not call Postgres yet.
 func New[D DB, S rate.Sweeper](db D, strategies []S, config Config) (*Cleaner, error) {
 	config = config.withDefaults()
 	if err := config.validate(); err != nil {
@@ -66,12 +65,12 @@ func New[D DB, S rate.Sweeper](db D, strategies []S, config Config) (*Cleaner, e
 			return nil, fmt.Errorf("cleanup: strategy %d is nil", i)
 		}
 	}
-	from := handle.Of(db)
-	locker, err := newLocker(from, LockerConfig{Interval: config.Interval})
+	session := postgres.On(db)
+	locker, err := newLocker(session, LockerConfig{Interval: config.Interval})
 	if err != nil {
 		return nil, err
 	}
-	return newCleaner(from.Session(), locker, sweepers, config), nil
+	return newCleaner(session, locker, sweepers, config), nil
 }
 
 func newCleaner(session rate.Session, locker locker, strategies []rate.Sweeper, config Config) *Cleaner {
@@ -81,12 +80,11 @@ func newCleaner(session rate.Session, locker locker, strategies []rate.Sweeper, 
 	return c
 }
 
-// RunOnce sweeps now, whether or not a run is due. The schedule goes on as if it had not
-// happened. It takes the lock of a scheduled run, so the two never run at once: the error
-// is [ErrLocked] if a run is under way. It works whether or not the Cleaner is started.
+// RunOnce sweeps now, whether or not a run is due, and does not change the schedule. It takes the lock of a scheduled
+// run, so the two never overlap: the error is [ErrLocked] if a run is in progress. The Cleaner need not be started.
 //
-// The error is the report's Err. When ctx is cancelled, the batch under way is cancelled
-// too. The batches before it stay done, and the report counts them.
+// The error is the report's Err. When ctx is cancelled, the running batch is cancelled too. Earlier batches stay done,
+// and the report counts them.
 func (c *Cleaner) RunOnce(ctx context.Context) (Report, error) {
 	report := c.run(ctx, ctx)
 	report.log(c.config.Logger)

@@ -10,12 +10,12 @@ import (
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
-// silences is for how many heartbeats without a sign of life a lock lasts.
+// silences is how many heartbeats a lock survives without renewal.
 const silences = 4
 
 var errAnothers = errors.New("another has it")
 
-// lock is a lock of a job: a row that says until when it lasts, which heartbeats put off.
+// lock is a lock of a job: a row that says until when it lasts. Heartbeats extend it.
 type lock struct {
 	session     rate.Session
 	job, holder string
@@ -29,7 +29,7 @@ type lock struct {
 	err  error // of Unlock
 }
 
-// ask runs a statement that says whether the lock is this one's.
+// ask runs a statement that says whether this process has the lock.
 func (l *lock) ask(ctx context.Context, statement string, args ...any) error {
 	ours := false
 	// Read committed: a row that another has just written is read again.
@@ -47,8 +47,8 @@ func (l *lock) renew(ctx context.Context) error {
 	return l.ask(ctx, lockSQL, (silences * l.config.Heartbeat).Seconds())
 }
 
-// beat renews the lock, which was renewed last at a time by this process's clock, until it is to be released or is lost:
-// to another, or because there is no time for another try.
+// beat renews the lock until it is released or lost: to another process, or because there is no time for another try.
+// It was renewed last at the time renewed, by this process's clock.
 func (l *lock) beat(renewed time.Time) error {
 	ticker := time.NewTicker(l.config.Heartbeat)
 	defer ticker.Stop()
@@ -80,10 +80,9 @@ func (l *lock) beat(renewed time.Time) error {
 	}
 }
 
-// Unlock releases the lock. It works although ctx is cancelled,
-// because at shutdown gocron's is, and takes at most twice LockerConfig.Timeout. The
-// error is an [ErrLost] if the lock was gone before. Calling it again does nothing and
-// returns the same.
+// Unlock releases the lock. It works even if ctx is cancelled, because gocron's context is at shutdown, and takes at
+// most twice LockerConfig.Timeout. The error is an [ErrLost] if the lock was gone before. A second call does nothing
+// and returns the same.
 func (l *lock) Unlock(context.Context) error {
 	l.once.Do(func() {
 		close(l.stop)

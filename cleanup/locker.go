@@ -11,7 +11,7 @@ import (
 
 	"github.com/go-co-op/gocron/v2"
 
-	"github.com/pglimit/ratelimit/internal/handle"
+	"github.com/pglimit/ratelimit/internal/postgres"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
@@ -68,10 +68,9 @@ type LockerConfig struct {
 	// as long without that. At least 1ms. Zero: 5s.
 	Heartbeat time.Duration
 
-	// OnLost is called if the lock of a running job is gone, or about to end while
-	// Postgres does not answer; the error is an [ErrLost]. Another instance may then begin a run, so
-	// the job should end. It must return soon and must not call Unlock.
-	// Nil: nobody is told until Unlock, which returns the same error.
+	// OnLost is called if the lock of a running job is gone, or about to end while Postgres does not answer; the error
+	// is an [ErrLost]. Another instance may then begin a run, so the job should end. It must return soon and must not
+	// call Unlock. Nil: only Unlock returns the error.
 	OnLost func(job string, err error)
 }
 
@@ -94,13 +93,13 @@ func setDefault[T comparable](field *T, value T) {
 
 // NewLocker makes a [Locker], which needs the migrated schema pglimit.
 func NewLocker[D DB](db D, config LockerConfig) (*Locker, error) {
-	return newLocker(handle.Of(db), config)
+	return newLocker(postgres.On(db), config)
 }
 
-func newLocker(db handle.Handle, config LockerConfig) (*Locker, error) {
+func newLocker(session rate.Session, config LockerConfig) (*Locker, error) {
 	config = config.withDefaults()
 	switch {
-	case db.IsNil():
+	case session == nil:
 		return nil, errors.New("cleanup: the pool is nil")
 	case config.Interval < time.Millisecond:
 		return nil, fmt.Errorf("cleanup: LockerConfig.Interval is %v: it must be at least 1ms, or 0 for one minute", config.Interval)
@@ -109,7 +108,7 @@ func newLocker(db handle.Handle, config LockerConfig) (*Locker, error) {
 	case config.Heartbeat < time.Millisecond:
 		return nil, fmt.Errorf("cleanup: LockerConfig.Heartbeat is %v: it must be at least 1ms, or 0 for 5s", config.Heartbeat)
 	}
-	return &Locker{session: db.Session(), config: config}, nil
+	return &Locker{session: session, config: config}, nil
 }
 
 // Lock claims a run of the job and takes its lock. It returns [ErrNotDue] or [ErrLocked],
@@ -128,7 +127,7 @@ func (l *Locker) claim(ctx context.Context, job string) error {
 	defer cancel()
 	interval := l.config.Interval.Seconds()
 	claimed := false
-	// Who claims at the same time as another is told that it is not due, at READ COMMITTED only.
+	// At READ COMMITTED, the loser of two claims at the same time is told that the job is not due.
 	_, err := l.session.Pipeline(ctx,
 		rate.Statement{SQL: "begin isolation level read committed"},
 		rate.Statement{SQL: claimSQL, Args: []any{job, interval, interval / 10}, Into: []any{&claimed}},

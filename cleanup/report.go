@@ -41,8 +41,8 @@ func (r *Report) add(s StrategyReport) {
 	r.fail(s.Err)
 }
 
-// fail joins an error to Err, unless it is nil or reads like one that is there already:
-// while Postgres is down, every strategy has the same error.
+// fail joins an error to Err, unless it is nil or has the text of one that is there already: while Postgres is down,
+// every strategy has the same error.
 func (r *Report) fail(err error) {
 	if err == nil {
 		return

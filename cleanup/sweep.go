@@ -8,6 +8,7 @@ import (
 	"runtime/debug"
 	"time"
 
+	"github.com/pglimit/ratelimit/internal/postgres"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
@@ -46,7 +47,7 @@ func (c *Cleaner) sweepAll(asked, work context.Context) Report {
 		}
 		report.add(s)
 	}
-	// Some may be missing on purpose, but not all.
+	// Some strategies may be missing on purpose, but not all.
 	if len(report.Strategies) == 0 && report.Err == nil {
 		report.Err = missing
 	}
@@ -109,7 +110,7 @@ func (c *Cleaner) batch(work context.Context, strategy rate.Sweeper, from rate.C
 	ctx, cancel := context.WithTimeout(work, c.config.Timeout)
 	defer cancel()
 	swept, err = strategy.Sweep(ctx, c.session, from, size)
-	late = err != nil && (errors.Is(ctx.Err(), context.DeadlineExceeded) || sqlState(err) == queryCanceled)
+	late = err != nil && (errors.Is(ctx.Err(), context.DeadlineExceeded) || postgres.Is(err, postgres.QueryCanceled))
 	return swept, late, err
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/pglimit/ratelimit/internal/postgres"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
@@ -125,7 +126,7 @@ func TestBatchThatTakesTooLongIsHalved(t *testing.T) {
 			return ctx.Err()
 		},
 		"by the server's": func(context.Context) error {
-			return fmt.Errorf("sweep: %w", &pgconn.PgError{Code: queryCanceled})
+			return fmt.Errorf("sweep: %w", &pgconn.PgError{Code: postgres.QueryCanceled})
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

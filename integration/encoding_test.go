@@ -7,7 +7,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/pglimit/ratelimit/internal/session"
+	"github.com/pglimit/ratelimit/internal/postgres"
 	"github.com/pglimit/ratelimit/migrations"
 	"github.com/pglimit/ratelimit/pglimit"
 	"github.com/pglimit/ratelimit/pglimit/rate"
@@ -79,8 +79,8 @@ func TestSettingsThatPgxRefusesAreNoOutage(t *testing.T) {
 				t.Errorf("%s: %+v, %v", set, d, err)
 			}
 		}
-		must(t, session.Sign(t.Context(), session.OnPool(newPool(t, url, 4))))
-		for _, on := range []rate.Session{session.OnSQLDB(openSQL(t, sqlDrivers[0].open, with(url, "default_query_exec_mode", "simple_protocol"), 1)), session.InTx(begin(t, simple))} {
+		must(t, postgres.Sign(t.Context(), postgres.OnPool(newPool(t, url, 4))))
+		for _, on := range []rate.Session{postgres.OnSQLDB(openSQL(t, sqlDrivers[0].open, with(url, "default_query_exec_mode", "simple_protocol"), 1)), postgres.InTx(begin(t, simple))} {
 			if _, err := (strategies.Upsert{}).Take(t.Context(), on, asks(hours, "k")); !errors.Is(err, pglimit.ErrSetting) {
 				t.Errorf("%s: %v", set, err)
 			}
@@ -107,7 +107,7 @@ func TestAConnectionThatMisreadsAKeyIsRefused(t *testing.T) {
 		must(t, err)
 		defer tx.Rollback() //nolint:errcheck // of the test
 		for name, on := range map[string]rate.Session{
-			"pool": session.OnPool(other), "conn": session.OnConn(conn.Conn()), "tx": session.InTx(begin(t, other)), "sql.DB": session.OnSQLDB(db), "sql.Conn": session.OnSQLConn(sqlConn), "sql.Tx": session.InSQLTx(tx),
+			"pool": postgres.OnPool(other), "conn": postgres.OnConn(conn.Conn()), "tx": postgres.InTx(begin(t, other)), "sql.DB": postgres.OnSQLDB(db), "sql.Conn": postgres.OnSQLConn(sqlConn), "sql.Tx": postgres.InSQLTx(tx),
 		} {
 			for key, ascii := range map[string]bool{encoding + name: true, encoding + name + " é": false} {
 				for _, keys := range [][]string{{key}, {key, "z" + encoding + name}} {

@@ -45,7 +45,7 @@ func TestLimiterAndStrategiesCostNothingButPgx(t *testing.T) {
 		t.Fatalf("go list -deps says no more than: %q", deps)
 	}
 	for _, path := range deps {
-		if !isOf(path, module+"/pglimit", module+"/strategies", module+"/semaphore", module+"/internal/bucket", module+"/internal/session", module+"/internal/handle", module+"/internal/call", module+"/internal/schema", module+"/adapters/httplimit", module+"/adapters/internal", "github.com/jackc",
+		if !isOf(path, module+"/pglimit", module+"/strategies", module+"/semaphore", module+"/internal/bucket", module+"/internal/postgres", module+"/adapters/httplimit", module+"/adapters/internal", "github.com/jackc",
 			"github.com/maypok86/otter", "github.com/sony/gobreaker", "golang.org/x/text", "golang.org/x/crypto", "golang.org/x/sync") {
 			t.Errorf("pglimit, strategies and httplimit depend on %s", path)
 		}

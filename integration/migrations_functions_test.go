@@ -8,17 +8,16 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/pglimit/ratelimit/internal/schema"
-	"github.com/pglimit/ratelimit/internal/session"
+	"github.com/pglimit/ratelimit/internal/postgres"
 	"github.com/pglimit/ratelimit/migrations"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 	"github.com/pglimit/ratelimit/strategies"
 )
 
-// internal/schema/built.txt is what Up makes. PGLIMIT_TEST_UPDATE=1 writes it.
+// internal/postgres/built.txt is what Up makes. PGLIMIT_TEST_UPDATE=1 writes it.
 func TestBuiltSchemaIsWhatUpMakes(t *testing.T) {
 	t.Parallel()
-	_, things, _ := strings.Cut(schema.Differs, "with schema as")
+	_, things, _ := strings.Cut(postgres.Differs, "with schema as")
 	things, _, _ = strings.Cut("with schema as"+things, "select coalesce(pg_catalog.array_agg(o.name")
 	pool := migrationPool(t, newDatabase(t))
 	apply := func(span migrations.Span) []string {
@@ -49,7 +48,7 @@ func TestBuiltSchemaIsWhatUpMakes(t *testing.T) {
 			want += strings.Replace(line, " ", " +", 1) + "\n"
 		}
 	}
-	const path = "../internal/schema/built.txt"
+	const path = "../internal/postgres/built.txt"
 	if os.Getenv("PGLIMIT_TEST_UPDATE") != "" {
 		must(t, os.WriteFile(path, []byte(want), 0o644))
 	}
@@ -87,7 +86,7 @@ func TestWhatDiffersIsNamedAndPutBack(t *testing.T) {
 				t.Fatalf("differs: %s", got)
 			}
 			functions := strings.HasPrefix(want, "function")
-			ready := strategies.TokenBucket{}.Ready(t.Context(), session.OnPool(pool))
+			ready := strategies.TokenBucket{}.Ready(t.Context(), postgres.OnPool(pool))
 			if functions != errors.Is(ready, rate.ErrNotMigrated) || functions && !strings.Contains(ready.Error(), want) || !functions && ready != nil {
 				t.Errorf("ready: %v", ready)
 			}
@@ -99,7 +98,7 @@ func TestWhatDiffersIsNamedAndPutBack(t *testing.T) {
 			}
 			if functions {
 				diff(t, "after Up, against before", before, catalogOf(t, pool))
-				must(t, strategies.TokenBucket{}.Ready(t.Context(), session.OnPool(pool)))
+				must(t, strategies.TokenBucket{}.Ready(t.Context(), postgres.OnPool(pool)))
 			}
 		})
 	}
@@ -111,5 +110,5 @@ func TestANewerReleasesFunctionsAreItsOwn(t *testing.T) {
 	pool := newMigrated(t)
 	run(t, pool, `alter function pglimit.token_bucket_take reset jit;
 		create or replace function pglimit.schema_version() returns bigint language sql immutable parallel safe as $$ select 4 $$`)
-	must(t, strategies.TokenBucket{}.Ready(t.Context(), session.OnPool(pool)))
+	must(t, strategies.TokenBucket{}.Ready(t.Context(), postgres.OnPool(pool)))
 }

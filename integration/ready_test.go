@@ -10,7 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/pglimit/ratelimit/internal/session"
+	"github.com/pglimit/ratelimit/internal/postgres"
 	"github.com/pglimit/ratelimit/migrations"
 	"github.com/pglimit/ratelimit/pglimit"
 	"github.com/pglimit/ratelimit/pglimit/rate"
@@ -45,7 +45,7 @@ func TestReadyMeansThatItCouldGrant(t *testing.T) {
 				{"all granted again", "select", "select", nil},
 			} {
 				execute(t, admin, test.do)
-				on := session.OnPool(migrationPool(t, url, as(role)))
+				on := postgres.OnPool(migrationPool(t, url, as(role)))
 				ready := strategy.(interface {
 					Ready(context.Context, rate.Session) error
 				}).Ready(t.Context(), on)
@@ -82,7 +82,7 @@ func TestWhatIsHiddenIsNotSaid(t *testing.T) {
 			"reset all": func() error { return second(limiter.ResetAll(t.Context())) },
 			"allow":     func() error { return second(limiter.Allow(t.Context(), "k")) },
 			"refund":    func() error { return limiter.Refund(t.Context(), taken, 1) },
-			"sweep":     func() error { return second(strategy.Sweep(t.Context(), session.OnPool(pool), 0, 1000)) },
+			"sweep":     func() error { return second(strategy.Sweep(t.Context(), postgres.OnPool(pool), 0, 1000)) },
 		} {
 			if err := act(); !errors.Is(err, pglimit.ErrPermission) {
 				t.Errorf("%s: %v", name, err)

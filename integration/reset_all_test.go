@@ -12,7 +12,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/pglimit/ratelimit/internal/session"
+	"github.com/pglimit/ratelimit/internal/postgres"
 	"github.com/pglimit/ratelimit/pglimit"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 	"github.com/pglimit/ratelimit/strategies"
@@ -138,7 +138,7 @@ func TestResetAllMissesNoRowThatMoves(t *testing.T) {
 		return query[int](t, pool, `select split_part(trim('(' from ctid::text), ',', 1)::int from pglimit.token_bucket where key = 'key:3999'`)
 	}
 	last := page()
-	_, err := s.ResetAll(t.Context(), &stepping{Session: session.OnPool(pool), before: func(number int) {
+	_, err := s.ResetAll(t.Context(), &stepping{Session: postgres.OnPool(pool), before: func(number int) {
 		if number == 2 {
 			// As an update does that finds no room in its page.
 			execute(t, pool, `with gone as (delete from pglimit.token_bucket where key = 'key:3999' returning *)

@@ -12,7 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/pglimit/ratelimit/internal/session"
+	"github.com/pglimit/ratelimit/internal/postgres"
 	"github.com/pglimit/ratelimit/pglimit"
 	"github.com/pglimit/ratelimit/strategies"
 )
@@ -107,14 +107,14 @@ func takenOn[D any](session pglimit.Session, take func() ([]D, error)) ([]D, err
 // on is the session of a strategy on it.
 func on(db database) pglimit.Session {
 	switch db := db.(type) {
-	case session.Pool:
-		return session.OnPool(db)
-	case session.Tx:
-		return session.InTx(db)
+	case postgres.Pool:
+		return postgres.OnPool(db)
+	case postgres.Tx:
+		return postgres.InTx(db)
 	case *pgxpool.Conn:
-		return session.OnConn(db.Conn())
+		return postgres.OnConn(db.Conn())
 	case *pgx.Conn:
-		return session.OnConn(db)
+		return postgres.OnConn(db)
 	}
 	panic(fmt.Sprintf("no session on a %T", db))
 }

@@ -10,7 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/pglimit/ratelimit/internal/session"
+	"github.com/pglimit/ratelimit/internal/postgres"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 	"github.com/pglimit/ratelimit/strategies"
 )
@@ -127,7 +127,7 @@ func TestSQLAllowRelaxedByItsStatement(t *testing.T) {
 func TestSQLABrokenConnectionIsNotTheNextCallersFault(t *testing.T) {
 	t.Parallel()
 	const callers = 64 // of each kind: enough to be handed three broken ones in a row
-	on := session.OnSQLDB(openSQL(t, sqlDrivers[0].open, databaseURL(newMigrated(t)), 16))
+	on := postgres.OnSQLDB(openSQL(t, sqlDrivers[0].open, databaseURL(newMigrated(t)), 16))
 	until := soon(t, 1500*time.Millisecond)
 	var work sync.WaitGroup
 	for i := range callers {

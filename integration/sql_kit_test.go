@@ -12,7 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/lib/pq"
 
-	"github.com/pglimit/ratelimit/internal/session"
+	"github.com/pglimit/ratelimit/internal/postgres"
 	"github.com/pglimit/ratelimit/pglimit"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 	"github.com/pglimit/ratelimit/strategies"
@@ -76,7 +76,7 @@ func openSQL(t *testing.T, open func(*testing.T, string) *sql.DB, url string, ma
 // sqlDriver runs a conformance suite on a database/sql.
 type sqlDriver struct{ db *sql.DB }
 
-func (d sqlDriver) Session() rate.Session { return session.OnSQLDB(d.db) }
+func (d sqlDriver) Session() rate.Session { return postgres.OnSQLDB(d.db) }
 
 func (d sqlDriver) Begin(ctx context.Context) (strategytest.Tx, error) {
 	tx, err := d.db.BeginTx(context.WithoutCancel(ctx), nil)
@@ -84,7 +84,7 @@ func (d sqlDriver) Begin(ctx context.Context) (strategytest.Tx, error) {
 		return strategytest.Tx{}, err
 	}
 	return strategytest.Tx{
-		Session:  session.InSQLTx(tx),
+		Session:  postgres.InSQLTx(tx),
 		Commit:   func(context.Context) error { return tx.Commit() },
 		Rollback: func(context.Context) error { return tx.Rollback() },
 	}, nil
@@ -95,7 +95,7 @@ func (d sqlDriver) Conn(ctx context.Context) (rate.Session, func(), error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	return session.OnSQLConn(conn), func() { _ = conn.Close() }, nil
+	return postgres.OnSQLConn(conn), func() { _ = conn.Close() }, nil
 }
 
 // The whole contract, through database/sql: of the first strategy with pgx and with pq, and of the one that sends and

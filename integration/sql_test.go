@@ -19,7 +19,7 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/lib/pq"
 
-	"github.com/pglimit/ratelimit/internal/session"
+	"github.com/pglimit/ratelimit/internal/postgres"
 	"github.com/pglimit/ratelimit/pglimit"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 	"github.com/pglimit/ratelimit/strategies"
@@ -89,13 +89,13 @@ func TestSQLTransactionSurvivesAnError(t *testing.T) {
 		}
 		transactions := map[string]func() transaction{"pgx.Tx": func() transaction {
 			tx := begin(t, pool)
-			return transaction{session.InTx(tx), func(s string) error { return second(tx.Exec(t.Context(), s)) }, func() error { return tx.Commit(t.Context()) }}
+			return transaction{postgres.InTx(tx), func(s string) error { return second(tx.Exec(t.Context(), s)) }, func() error { return tx.Commit(t.Context()) }}
 		}}
 		for _, driver := range sqlDrivers {
 			db := openSQL(t, driver.open, databaseURL(pool), 4)
 			transactions[driver.name] = func() transaction {
 				tx := beginSQL(t, db)
-				return transaction{session.InSQLTx(tx), func(s string) error { return second(tx.ExecContext(t.Context(), s)) }, tx.Commit}
+				return transaction{postgres.InSQLTx(tx), func(s string) error { return second(tx.ExecContext(t.Context(), s)) }, tx.Commit}
 			}
 		}
 		for name, begin := range transactions {
@@ -135,7 +135,7 @@ func TestSQLCancelled(t *testing.T) {
 	eachSQLDriver(t, func(t *testing.T, pool *pgxpool.Pool, open func(int) *sql.DB) {
 		strategy, db := strategies.TokenBucket{}, open(4)
 		tx := beginSQL(t, db)
-		for name, on := range map[string]rate.Session{"pool": session.OnSQLDB(db), "transaction": session.InSQLTx(tx)} {
+		for name, on := range map[string]rate.Session{"pool": postgres.OnSQLDB(db), "transaction": postgres.InSQLTx(tx)} {
 			holder := begin(t, pool)
 			take(t, holder, strategy, name, hours)
 			ctx, cancel := context.WithCancel(t.Context())
@@ -246,7 +246,7 @@ func TestSQLLimiterWithAllStages(t *testing.T) {
 func TestSQLValuesReachPostgres(t *testing.T) {
 	t.Parallel()
 	eachSQLDriver(t, func(t *testing.T, pool *pgxpool.Pool, open func(int) *sql.DB) {
-		on := session.OnSQLDB(open(2))
+		on := postgres.OnSQLDB(open(2))
 		texts := []string{"", " ", "NULL", "a,b", `"`, `\`, `\"{}'%$1?`, "é🔑\n\t", "{1,2}"}
 		numbers := []int64{0, -1, 1<<63 - 1, -1 << 63}
 		var gotTexts, noTexts []string
@@ -296,7 +296,7 @@ func TestSQLRoundTrips(t *testing.T) {
 		for _, key := range []string{"warm", "k"} { // the first connects, and prepares
 			for _, keys := range [][]string{{key}, {key + "a", key + "b"}} {
 				before := trips.Load()
-				_, err := strategies.TokenBucket{}.Take(t.Context(), session.OnSQLDB(test.db), asks(hours, keys...))
+				_, err := strategies.TokenBucket{}.Take(t.Context(), postgres.OnSQLDB(test.db), asks(hours, keys...))
 				must(t, err)
 				if n := trips.Load() - before; key == "k" && n != test.want {
 					t.Errorf("%s: %d round trips for %q, want %d", test.name, n, keys, test.want)

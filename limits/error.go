@@ -7,13 +7,14 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/pglimit/ratelimit/internal/postgres"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
-// ErrNoRule: what was to be set or deleted cannot be a rule. The error says why.
+// ErrNoRule means that the rule to set or delete is invalid. The error says why.
 var ErrNoRule = errors.New("limits: that is no rule")
 
-// violated says what a rule must be, by the constraints of the table.
+// violated maps each constraint of the table to what a rule must be.
 var violated = map[string]string{
 	"a_key_or_a_prefix":             "it is for a key or for a prefix, not for both",
 	"off_is_for_all_keys":           "the action off is for all keys: leave key and prefix out",
@@ -30,16 +31,12 @@ var violated = map[string]string{
 // explain says what an error means and what to do.
 func explain(err error) error {
 	var pg *pgconn.PgError
-	if err == nil || !errors.As(err, &pg) {
+	if !errors.As(err, &pg) {
 		return err
 	}
 	switch pg.Code {
-	case "42883", "42P01", "3F000": // no such function, table, schema
-		return fmt.Errorf("%w: run \"pglimit migrate up\" or migrations.Up: %w", rate.ErrNotMigrated, err)
-	case "42501":
+	case postgres.InsufficientPrivilege:
 		return fmt.Errorf("%w: \"pglimit migrate grants ROLE --for limits\" prints what it needs: %w", rate.ErrPermission, err)
-	case "25006":
-		return fmt.Errorf("%w: %w", rate.ErrReadOnly, err)
 	case "23514", "22023":
 		why := strings.TrimPrefix(pg.Message, "pglimit: ")
 		if must := violated[pg.ConstraintName]; must != "" {
@@ -50,5 +47,5 @@ func explain(err error) error {
 		}
 		return fmt.Errorf("%w: %s (SQLSTATE %s)", ErrNoRule, why, pg.Code)
 	}
-	return err
+	return postgres.ExplainStep(err)
 }

@@ -6,16 +6,16 @@ import (
 	"time"
 )
 
-// State of a rule, for a key.
+// State says whether a rule applies to a key.
 type State string
 
-// What becomes of a rule.
+// The states of a rule.
 const (
 	Holds     State = "holds"
-	Overruled State = "overruled" // by one that holds
+	Overruled State = "overruled" // by a rule that applies
 	Disabled  State = "disabled"
 	Expired   State = "expired"
-	Fails     State = "fails" // it would hold, but cannot be read or kept: each request gets an error
+	Fails     State = "fails" // it would apply, but cannot be read or enforced: each request gets an error
 )
 
 // Explanation of one rule, for a key.
@@ -26,24 +26,24 @@ type Explanation struct {
 	// Why a rule fails.
 	Why string
 
-	// Bucket of the key, under the limit of the rule. Nil, unless the rule holds and has a limit.
+	// Bucket of the key, under the rule's limit. Nil unless the rule holds and has a limit.
 	Bucket *Bucket
 
-	// Held is how many places of the key are held now, if the rule holds and has the action Places. It may be more than
-	// the rule has: nobody loses a permit when it is lowered.
+	// Held is how many places of the key are held now, if the rule holds and has the action Places. It can exceed the
+	// rule's number: nobody loses a permit when that is lowered.
 	Held int64
 }
 
-// Bucket of the strategy TokenBucket: the others are not looked at.
+// Bucket of the strategy TokenBucket. Buckets of other strategies are not shown.
 type Bucket struct {
 	Remaining  int64         // whole tokens
 	RetryAfter time.Duration // until a token is there and the key is not blocked; zero: now
 	ResetAfter time.Duration // until the bucket is full
 }
 
-// Explain returns the rules that are for a key, in the order in which they are looked at, and what becomes of each. Nothing is
-// counted. One rule of each kind holds at most, and none that is live where one is off. If no rule holds that is live or off, the limit in the
-// service's configuration does; a request with a limit of its own is not bound by a limit for all keys.
+// Explain returns the rules for a key, in the order in which they are looked up, and the state of each. It counts
+// nothing. At most one rule of each kind holds, and no live rule where one is off. If no live or off rule holds, the
+// limit of the service's configuration applies. A request with its own limit ignores a limit for all keys.
 func (t *Table) Explain(ctx context.Context, limiter, key string) ([]Explanation, error) {
 	var answer string
 	err := t.row(ctx, `select coalesce(pg_catalog.jsonb_agg(pg_catalog.jsonb_build_object('state', e.state, 'rule', e.rule, 'remaining', e.remaining,
@@ -66,7 +66,7 @@ func (t *Table) Explain(ctx context.Context, limiter, key string) ([]Explanation
 	}
 	all := make([]Explanation, len(rows))
 	for i, r := range rows {
-		all[i] = Explanation{Rule: r.Rule.rule(), State: r.State, Held: r.Held, Why: r.Why}
+		all[i] = Explanation{Rule: *r.Rule.rule(), State: r.State, Held: r.Held, Why: r.Why}
 		all[i].Expired = r.State == Expired
 		if r.Remaining != nil {
 			all[i].Bucket = &Bucket{*r.Remaining, seconds(r.Retry), seconds(r.Reset)}

@@ -5,23 +5,23 @@ import (
 	"encoding/json"
 )
 
-// Followers are those who follow the rules of a limiter within two seconds: see [Table.Followers].
+// Followers counts the processes that follow the rules of a limiter, within two seconds: see [Table.Followers].
 type Followers struct {
-	// Instances are the live Limiters of that name in all processes, with LimitsFrom as their Config.Limits. A process that crashed
-	// counts for half a minute. Calls of pglimit.allow in SQL follow at once, and are not counted; nor is a service whose role
-	// cannot write pglimit.instances.
+	// Instances is the number of live Limiters of that name in all processes, with LimitsFrom as their Config.Limits. A
+	// process that crashed counts for half a minute. Not counted: calls of pglimit.allow in SQL, which follow at once,
+	// and services whose role cannot write pglimit.instances.
 	Instances int64 `json:"instances"`
 
-	// Servers are live instances of "pglimit serve", which follow too if they are asked for the limiter.
+	// Servers is the number of live instances of "pglimit serve", which follow too if they are asked for the limiter.
 	Servers int64 `json:"servers"`
 
-	// Near is the name of a limiter that is known, like the one that was asked for, if that has no live Limiter: "api" for
-	// "apii". Empty: there is none.
+	// Near is a known limiter with a similar name, if the limiter has no live Limiter: "api" for "apii". Empty if there
+	// is none.
 	Near string `json:"near,omitempty"`
 }
 
-// Followers says who follows the rules of a limiter. Empty: those of any. A rule with the action Places is followed by
-// semaphores, which nobody counts.
+// Followers counts the processes that follow the rules of a limiter; if it is empty, of any limiter. Rules with the
+// action Places are followed by semaphores, which are not counted.
 func (t *Table) Followers(ctx context.Context, limiter string) (f Followers, err error) {
 	var text string
 	if err = t.row(ctx, "select pg_catalog.to_jsonb(f.*)::text from pglimit.limit_followers($1::text) f", []any{null(limiter)}, &text); err != nil {
@@ -37,7 +37,8 @@ func (t *Table) Followers(ctx context.Context, limiter string) (f Followers, err
 	return f, err
 }
 
-// nearest of the other names, if it is so near that it may have been meant: a slip in three letters, at most two.
+// nearest returns the known name that is most similar, if it may have been meant: one edit per three letters, at most
+// two.
 func nearest(name string, known []string) (near string) {
 	best := min(len(name)/3, 2) + 1
 	for _, other := range known {

@@ -12,28 +12,28 @@ type Change struct {
 	After  *Rule // nil: it was deleted
 }
 
-// ImportConfig of [Table.Import].
+// ImportConfig says how [Table.Import] works.
 type ImportConfig struct {
-	// Prune deletes the rules that are not in the list: afterwards there are these and no others.
+	// Prune deletes the rules that are not in the list.
 	Prune bool
 
-	// Note says why: for rules without a Note of their own, and, with Prune, for those that are deleted.
+	// Note says why. It applies to rules without their own Note, and, with Prune, to those that are deleted.
 	Note string
 
-	// By is who imports. Empty: the role that is connected. (That of the rules is not read.)
+	// By is who imports. Empty: the connected role. By of the rules is ignored.
 	By string
 
 	// DryRun changes nothing, and returns what would change.
 	DryRun bool
 }
 
-// Import sets all of the rules, or, after an error, none; two must not be of one kind and for the same keys. It returns what
-// was changed: first what was deleted, then what was set, in the order of the list. Rules that are in the table as they are in the list are
-// not changed, and not recorded again. If a rule is none, the error counts it from 1.
+// Import sets all of the rules, or, after an error, none. No two may have the same kind and keys. It returns the
+// changes: first what was deleted, then what was set, in the order of the list. Rules that are already in the table are
+// neither changed nor recorded again. The error for an invalid rule has its number, counted from 1.
 func (t *Table) Import(ctx context.Context, rules []Rule, config ImportConfig) ([]Change, error) {
 	rows := make([]row, len(rules))
 	for i := range rules {
-		rows[i] = newRow(&rules[i])
+		rows[i] = row{&rules[i], !rules[i].Disabled}
 	}
 	asked, err := json.Marshal(rows)
 	if err != nil {
@@ -45,7 +45,13 @@ func (t *Table) Import(ctx context.Context, rules []Rule, config ImportConfig) (
 	if err != nil {
 		return nil, err
 	}
-	return changes(answer)
+	var changed []changed
+	err = json.Unmarshal([]byte(answer), &changed)
+	all := make([]Change, len(changed))
+	for i, c := range changed {
+		all[i] = c.change()
+	}
+	return all, err
 }
 
 // Entry of the history.
@@ -58,8 +64,9 @@ type Entry struct {
 	Note string    // why; "(no reason given)" if a plain statement did not say
 }
 
-// History returns the last n changes, the latest first: of the rules of the limiter that are for the key (its own, those for its
-// prefixes and for all keys), of all rules of the limiter if key is empty, and of all rules if both are. A rule for all limiters, which switches them off, is always among them.
+// History returns the last n changes, latest first: of the limiter's rules that affect the key (its own, those for its
+// prefixes and for all keys); of all rules of the limiter, if key is empty; of all rules, if both are. A rule that
+// switches off all limiters is always included.
 func (t *Table) History(ctx context.Context, limiter, key string, n int64) ([]Entry, error) {
 	var answer string
 	err := t.row(ctx, "select coalesce(pg_catalog.jsonb_agg(pg_catalog.to_jsonb(h.*)), '[]')::text from pglimit.limit_history($1::text, $2::text, $3::bigint) h",
@@ -68,47 +75,27 @@ func (t *Table) History(ctx context.Context, limiter, key string, n int64) ([]En
 		return nil, err
 	}
 	var rows []struct {
-		ID     int64     `json:"id"`
-		At     time.Time `json:"at"`
-		By     string    `json:"by"`
-		Role   string    `json:"role"`
-		Note   string    `json:"note"`
-		Before *row      `json:"before"`
-		After  *row      `json:"after"`
+		ID   int64     `json:"id"`
+		At   time.Time `json:"at"`
+		By   string    `json:"by"`
+		Role string    `json:"role"`
+		Note string    `json:"note"`
+		changed
 	}
 	if err := json.Unmarshal([]byte(answer), &rows); err != nil {
 		return nil, err
 	}
 	entries := make([]Entry, len(rows))
 	for i, r := range rows {
-		entries[i] = Entry{change(r.Before, r.After), r.ID, r.At.UTC(), r.By, r.Role, r.Note}
+		entries[i] = Entry{r.change(), r.ID, r.At.UTC(), r.By, r.Role, r.Note}
 	}
 	return entries, nil
 }
 
-func changes(answer string) ([]Change, error) {
-	var rows []struct {
-		Before *row `json:"before"`
-		After  *row `json:"after"`
-	}
-	if err := json.Unmarshal([]byte(answer), &rows); err != nil {
-		return nil, err
-	}
-	all := make([]Change, len(rows))
-	for i, r := range rows {
-		all[i] = change(r.Before, r.After)
-	}
-	return all, nil
+// changed is a Change in JSON.
+type changed struct {
+	Before *row `json:"before"`
+	After  *row `json:"after"`
 }
 
-func change(before, after *row) (c Change) {
-	if before != nil {
-		rule := before.rule()
-		c.Before = &rule
-	}
-	if after != nil {
-		rule := after.rule()
-		c.After = &rule
-	}
-	return c
-}
+func (c changed) change() Change { return Change{c.Before.rule(), c.After.rule()} }

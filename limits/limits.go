@@ -1,6 +1,7 @@
 // Package limits changes the limits in the table pglimit.limits, which services read with pglimit.LimitsFrom. It is for
-// operators and their tools: a role needs the rights that "pglimit migrate grants ROLE --for limits" prints. The command
-// "pglimit limits" is made of it, and every function of it is one call of a function in SQL, which psql can call too.
+// operators and their tools: a role needs the rights that "pglimit migrate grants ROLE --for limits" prints. The
+// command "pglimit limits" is made of it, and every function of it is one call of a function in SQL, which psql can
+// call too.
 //
 // Every change is recorded, with who and why, in a history that such a role cannot change.
 package limits
@@ -9,38 +10,37 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgconn"
-
-	"github.com/pglimit/ratelimit/internal/handle"
+	"github.com/pglimit/ratelimit/internal/postgres"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
-// DB is what an application has: a *pgxpool.Pool, or a *sql.DB with pgx's driver, github.com/jackc/pgx/v5/stdlib, or
-// with github.com/lib/pq.
-type DB interface{ handle.DB }
+// DB is an application's pool: a *pgxpool.Pool, or a *sql.DB with pgx's driver, github.com/jackc/pgx/v5/stdlib, or with
+// github.com/lib/pq.
+type DB interface{ postgres.DB }
 
-// Table is the table pglimit.limits. It is safe for concurrent use. A change waits for those of other transactions, and
-// holds in services within two seconds of its commit, and in semaphores from the next acquire on. Errors are pglimit.ErrNotMigrated, pglimit.ErrPermission,
-// pglimit.ErrReadOnly and [ErrNoRule], which errors.Is tells apart, or Postgres's own. After any of them nothing was changed, but
-// if the connection broke before the answer, that is not known.
+// Table is the table pglimit.limits. It is safe for concurrent use. A change waits for those of other transactions. It
+// applies in services within two seconds of its commit, and in semaphores from the next acquire on.
+//
+// Errors are pglimit.ErrNotMigrated, pglimit.ErrPermission, pglimit.ErrReadOnly and [ErrNoRule], which errors.Is tells
+// apart, or Postgres's own. After an error nothing was changed, unless the connection broke before the answer: then
+// that is not known.
 type Table struct{ session rate.Session }
 
-// New is the Table in a database. It asks Postgres nothing yet. db must not be nil.
+// New returns the Table of a database. It does not call Postgres yet. db must not be nil.
 func New[D DB](db D) *Table {
-	return On(handle.Of(db).Session())
+	return On(postgres.On(db))
 }
 
-// On is the Table in a session of the caller's, which pglimit.InTx and its like make: changes hold when the
-// transaction commits, and until then every other change waits.
+// On returns the Table in a session of the caller's, which pglimit.InTx and similar functions make. Changes apply when
+// the transaction commits; until then, every other change waits.
 func On(session rate.Session) *Table { return &Table{session} }
 
-// Set sets the rule for its keys, and returns the one that it replaced, or nil. A rule with the action Observe, Off or
-// Places stands beside the others for the same keys, and replaces only its like. A rule that Expires replaces only one that does.
+// Set sets the rule for its keys, and returns the rule that it replaced, or nil. It replaces only a rule of the same
+// [Rule.Kind]. A rule that Expires replaces only one that does.
 func (t *Table) Set(ctx context.Context, rule Rule) (replaced *Rule, err error) {
 	var expires *time.Time
 	if !rule.Expires.IsZero() {
@@ -52,20 +52,22 @@ func (t *Table) Set(ctx context.Context, rule Rule) (replaced *Rule, err error) 
 		rule.Note, !rule.Disabled, expires, null(rule.By))
 }
 
-// Delete removes the rule for the keys of this one, if that is of the same [Rule.Kind], and returns it, or nil if there is
-// none. Of two it is the temporary one, until it expires, and the permanent one holds again; but if they are Off, both go. Of the rule only Limiter, Key, Prefix, the kind of the Action, Note (why; required) and By are read.
+// Delete removes the rule of the same [Rule.Kind] for the same keys, and returns it, or nil if there is none. If there
+// are a temporary and a permanent rule, it removes the temporary one until that expires; with Off, it removes both. It
+// reads only Limiter, Key, Prefix, the kind of the Action, Note (why; required) and By.
 func (t *Table) Delete(ctx context.Context, rule Rule) (removed *Rule, err error) {
 	return t.change(ctx, "select pglimit.delete_limit($1::text, key => $2::text, prefix => $3::text, kind => $4::text, note => $5::text, by => $6::text)::text",
 		null(rule.Limiter), null(rule.Key), null(rule.Prefix), rule.Kind(), rule.Note, null(rule.By))
 }
 
-// Enable enables a rule that was disabled, and returns it as it was before, or nil if there is none. It reads what [Table.Delete]
-// reads, and of two rules is for the same one; the Note becomes that of the rule. A rule that is enabled already is left alone.
+// Enable enables a disabled rule, and returns it as it was before, or nil if there is none. It reads what
+// [Table.Delete] reads, and picks the same one of two rules. Note becomes the rule's note. An enabled rule is left
+// alone.
 func (t *Table) Enable(ctx context.Context, rule Rule) (before *Rule, err error) {
 	return t.enable(ctx, rule, true)
 }
 
-// Disable makes a rule as if it were not there, whatever is wrong with it. Else it is as [Table.Enable].
+// Disable disables a rule, even if the rule is invalid by now. Otherwise it works like [Table.Enable].
 func (t *Table) Disable(ctx context.Context, rule Rule) (before *Rule, err error) {
 	return t.enable(ctx, rule, false)
 }
@@ -75,19 +77,13 @@ func (t *Table) enable(ctx context.Context, rule Rule, on bool) (*Rule, error) {
 		null(rule.Limiter), on, null(rule.Key), null(rule.Prefix), rule.Kind(), rule.Note, null(rule.By))
 }
 
-// row sends a statement. Where transactions are above READ COMMITTED by default, Postgres undoes it if another one was
-// faster: it is sent again until ctx ends.
+// row sends a statement. If transactions are above READ COMMITTED by default, Postgres rolls it back when another one
+// was faster. Then row sends it again, until ctx ends.
 func (t *Table) row(ctx context.Context, sql string, args []any, into ...any) error {
-	for {
-		err := t.session.Row(ctx, sql, args, into...)
-		pg := new(pgconn.PgError)
-		if undone := errors.As(err, &pg) && pg.Code == "40001"; !undone || !t.session.Autocommits() || ctx.Err() != nil {
-			return explain(err)
-		}
-	}
+	return explain(postgres.Serialized(ctx, t.session, func() error { return t.session.Row(ctx, sql, args, into...) }))
 }
 
-// change calls a function that returns the row as it was.
+// change calls a function that returns the previous row.
 func (t *Table) change(ctx context.Context, sql string, args ...any) (*Rule, error) {
 	var before *string
 	if err := t.row(ctx, sql, args, &before); err != nil {
@@ -100,8 +96,7 @@ func (t *Table) change(ctx context.Context, sql string, args ...any) (*Rule, err
 	if err := json.Unmarshal([]byte(*before), &r); err != nil {
 		return nil, err
 	}
-	rule := r.rule()
-	return &rule, nil
+	return r.rule(), nil
 }
 
 // Now is the database's clock, by which rules expire.
@@ -110,8 +105,8 @@ func (t *Table) Now(ctx context.Context) (now time.Time, err error) {
 	return now.UTC(), err
 }
 
-// List returns all rules, those that are disabled or have expired too, as of one moment: sorted by limiter, and then as they
-// are looked at for a key. [Table.Import] takes them.
+// List returns all rules, including disabled and expired ones, as of one moment. They are sorted by limiter, and then
+// in the order in which they are looked up for a key. [Table.Import] accepts them.
 func (t *Table) List(ctx context.Context) ([]Rule, error) {
 	var now time.Time
 	var answer string
@@ -125,7 +120,7 @@ func (t *Table) List(ctx context.Context) ([]Rule, error) {
 	}
 	rules := make([]Rule, len(rows))
 	for i := range rows {
-		rules[i] = rows[i].rule()
+		rules[i] = *rows[i].rule()
 		rules[i].Expired = !rules[i].Expires.IsZero() && !rules[i].Expires.After(now)
 	}
 	slices.SortFunc(rules, func(a, b Rule) int {
@@ -137,9 +132,9 @@ func (t *Table) List(ctx context.Context) ([]Rule, error) {
 	return rules, nil
 }
 
-// Reaches says for how many buckets that are known now, of whatever strategy, the rule would hold: those of keys that have no rule
-// of the same kind for themselves or for a longer prefix. A bucket is known until the cleanup finds it full. It reads the tables
-// of the buckets, all of them if the rule is for more than one key. With the action Places it counts the keys of the semaphore.
+// Reaches counts the known buckets, of whatever strategy, to which the rule would apply: those of keys without a rule
+// of the same kind for the key itself or for a longer prefix. A bucket is known until the cleanup finds it full. If the
+// rule is for more than one key, it reads the whole tables. With the action Places it counts the keys of the semaphore.
 func (t *Table) Reaches(ctx context.Context, rule Rule) (buckets int64, err error) {
 	err = t.row(ctx, "select pglimit.limit_reaches($1::text, $2::text, $3::text, $4::text)",
 		[]any{null(rule.Limiter), null(rule.Key), null(rule.Prefix), rule.Kind()}, &buckets)

@@ -6,49 +6,51 @@ import (
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
-// Rule is a row of the table: what holds for the keys that it matches. Of the rules of one kind, the one for a key beats the
-// one for the longest prefix, and that the one for all keys of the limiter.
+// Rule is a row of the table: what applies to the keys that it matches. Among the rules of one kind, the one for a key
+// takes precedence over the one for the longest prefix, and that over the one for all keys of the limiter.
 type Rule struct {
-	// Limiter whose keys these are, or, with the action Places, the Name of the semaphore. Empty: all limiters; only with the action Off.
-	Limiter string
+	// Limiter whose keys these are; with the action Places, the Name of the semaphore. Empty: all limiters, only with
+	// the action Off.
+	Limiter string `json:"limiter,omitempty"`
 
 	// Key, or Prefix of the keys. Both empty: all keys of the limiter. Off is for all keys only.
-	Key, Prefix string
+	Key    string `json:"key,omitempty"`
+	Prefix string `json:"prefix,omitempty"`
 
-	// Action is Enforce, which is the zero value; Observe, which counts what it would deny and denies nothing; Allow; Deny; Off;
-	// or Places, which is for a semaphore with Config.FromTable.
-	Action rate.Action
+	// Action is Enforce, the zero value; Observe, which counts what it would deny and denies nothing; Allow; Deny; Off;
+	// or Places, for a semaphore with Config.FromTable.
+	Action rate.Action `json:"action"`
 
-	// Limit to Enforce or Observe, as rate.ParseLimit reads it: "100/1m burst 20". With Places, how many there are: "5", from 1 to
-	// 1e15. Empty for the other actions.
-	Limit string
+	// Limit for Enforce and Observe, as rate.ParseLimit reads it: "100/1m burst 20". With Places, their number: "5",
+	// from 1 to 1e15. Empty for the other actions.
+	Limit string `json:"limit_text,omitempty"`
 
-	// MaxWait is how long callers of Wait may wait under a limit to Enforce: "30s", or a share of the limit's period, "50%".
-	// It can shorten what the service's configuration says, not extend it. Empty: as that says.
-	MaxWait string
+	// MaxWait is how long callers of Wait may wait under a limit to Enforce: "30s", or a share of the limit's period,
+	// "50%". It can shorten what the service's configuration says, not extend it. Empty: as configured there.
+	MaxWait string `json:"max_wait,omitempty"`
 
 	// Note says why, in 1 to 1,000 characters.
-	Note string
+	Note string `json:"note,omitempty"`
 
-	// Disabled: as if the rule were not there.
-	Disabled bool
+	// Disabled: as if the rule did not exist.
+	Disabled bool `json:"-"`
 
-	// Expires is when the rule ends by itself, by the database's clock: see [Table.Now]. Not in the past, if it is to be
-	// set, and at most in 2261; zero: never. A rule with it is temporary: it lies over the one without for the same keys, which holds
-	// again when it ends, or is disabled or deleted.
-	Expires time.Time
+	// Expires is when the rule ends by itself, by the database's clock: see [Table.Now]. To set a rule, it must not be
+	// in the past, and at most in 2261. Zero: never. A rule with it is temporary: it covers the permanent rule for the
+	// same keys, which applies again when the temporary one ends, or is disabled or deleted.
+	Expires time.Time `json:"expires_at,omitzero"`
 
-	// By is who changed it last. Empty, if it is to be set: the role that is connected.
-	By string
+	// By is who changed it last. When you set a rule, empty means the connected role.
+	By string `json:"changed_by,omitempty"`
 
-	// What the table says of a rule. Nothing of it is set.
-	ID      int64
-	At      time.Time // of the last change
-	Expired bool      // only from [Table.List] and [Table.Explain]
+	// The table sets these; Set and Import ignore them.
+	ID      int64     `json:"id,omitempty"`
+	At      time.Time `json:"changed_at,omitzero"` // of the last change
+	Expired bool      `json:"-"`                   // only from [Table.List] and [Table.Explain]
 }
 
-// Kind of the rule: "observe", "off", "places", or "live" for the other actions. There is one rule of each kind for the same keys, and over it
-// perhaps a temporary one.
+// Kind of the rule: "observe", "off", "places", or "live" for the other actions. There is one permanent and one
+// temporary rule of each kind for the same keys.
 func (r *Rule) Kind() string {
 	switch r.Action {
 	case rate.Observe, rate.Off, rate.Places:
@@ -57,7 +59,7 @@ func (r *Rule) Kind() string {
 	return "live"
 }
 
-// order in which the kinds and matches of a limiter are looked at.
+// order in which the kinds and matches of a limiter are looked up.
 func (r *Rule) order() int {
 	order := map[string]int{"off": 0, "live": 3, "observe": 6, "places": 9}[r.Kind()]
 	switch {
@@ -69,7 +71,7 @@ func (r *Rule) order() int {
 	return order + 2
 }
 
-// temporary is 1 for a rule that lies over a permanent one.
+// temporary is 1 for a temporary rule.
 func (r *Rule) temporary() int {
 	if r.Expires.IsZero() {
 		return 0
@@ -79,40 +81,16 @@ func (r *Rule) temporary() int {
 
 // row is a Rule as pglimit.set_limits reads it, and as to_jsonb writes it.
 type row struct {
-	ID        int64       `json:"id,omitempty"`
-	Limiter   *string     `json:"limiter"`
-	Key       *string     `json:"key"`
-	Prefix    *string     `json:"prefix"`
-	Action    rate.Action `json:"action"`
-	Limit     *string     `json:"limit_text"`
-	MaxWait   *string     `json:"max_wait"`
-	Note      *string     `json:"note"`
-	Enabled   bool        `json:"enabled"`
-	Expires   *time.Time  `json:"expires_at"`
-	ChangedBy string      `json:"changed_by,omitempty"`
-	ChangedAt time.Time   `json:"changed_at,omitzero"`
+	*Rule
+	Enabled bool `json:"enabled"`
 }
 
-func newRow(r *Rule) row {
-	made := row{
-		Limiter: text(r.Limiter), Key: text(r.Key), Prefix: text(r.Prefix), Action: r.Action,
-		Limit: text(r.Limit), MaxWait: text(r.MaxWait), Note: text(r.Note), Enabled: !r.Disabled,
+func (r *row) rule() *Rule {
+	if r == nil {
+		return nil
 	}
-	if !r.Expires.IsZero() {
-		made.Expires = &r.Expires
-	}
-	return made
-}
-
-func (r *row) rule() Rule {
-	made := Rule{
-		Limiter: or(r.Limiter), Key: or(r.Key), Prefix: or(r.Prefix), Action: r.Action, Limit: or(r.Limit), MaxWait: or(r.MaxWait),
-		Note: or(r.Note), Disabled: !r.Enabled, By: r.ChangedBy, ID: r.ID, At: r.ChangedAt.UTC(),
-	}
-	if r.Expires != nil {
-		made.Expires = r.Expires.UTC()
-	}
-	return made
+	r.Disabled, r.Expires, r.At = !r.Enabled, r.Expires.UTC(), r.At.UTC()
+	return r.Rule
 }
 
 // null is an argument that is null if it is empty.
@@ -121,19 +99,4 @@ func null(s string) any {
 		return nil
 	}
 	return s
-}
-
-// text is null in JSON if it is empty.
-func text(s string) *string {
-	if s == "" {
-		return nil
-	}
-	return &s
-}
-
-func or(s *string) string {
-	if s == nil {
-		return ""
-	}
-	return *s
 }

@@ -9,8 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/pglimit/ratelimit/internal/handle"
-	"github.com/pglimit/ratelimit/internal/schema"
+	"github.com/pglimit/ratelimit/internal/postgres"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
@@ -22,11 +21,12 @@ var ErrDiffers = errors.New("migrations: the schema is not as this release makes
 // [Up] puts functions back, and returns an [ErrDiffers] for the rest. What others have added is none. There are
 // none in a database that is not migrated, see [Pending], nor in one that a newer release has migrated.
 func Differences[D DB](ctx context.Context, db D) ([]string, error) {
-	applied, err := readApplied(ctx, handle.Of(db))
+	on := postgres.On(db)
+	applied, err := readApplied(ctx, on)
 	if err != nil {
 		return nil, err
 	}
-	return differences(ctx, handle.Of(db).Session(), applied)
+	return differences(ctx, on, applied)
 }
 
 func differences(ctx context.Context, db rate.Session, applied appliedList) (differ []string, err error) {
@@ -34,7 +34,7 @@ func differences(ctx context.Context, db rate.Session, applied appliedList) (dif
 		return nil, nil
 	}
 	optional := slices.ContainsFunc(known, func(m Migration) bool { return m.Optional && applied.has(m.Version) })
-	if err := db.Row(ctx, "select "+schema.Differs, schema.Args(false, optional), &differ); err != nil {
+	if err := db.Row(ctx, "select "+postgres.Differs, postgres.DiffersArgs(false, optional), &differ); err != nil {
 		return nil, fail("cannot compare the schema with this release's", err)
 	}
 	return differ, nil
@@ -58,7 +58,7 @@ var functionText = regexp.MustCompile(`(?ms)^create (?:or replace )?function pgl
 //go:embed distributed.sql
 var distributedFunctions string
 
-// marker is the function that only a schema with these functions has: see internal/schema/differs.sql.
+// marker is the function that only a schema with these functions has: see internal/postgres/differs.sql.
 const marker = "on_shards"
 
 // function is the text of one function.

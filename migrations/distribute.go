@@ -9,9 +9,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/jackc/pgx/v5/pgconn"
-
-	"github.com/pglimit/ratelimit/internal/handle"
+	"github.com/pglimit/ratelimit/internal/postgres"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
@@ -72,7 +70,7 @@ var errNotAll = errors.New("migrations: this database has not all migrations of 
 // each node for a decision before it commits: if one fails, nothing has changed. What is distributed already is left
 // alone. [Up] distributes what it adds to a database that is distributed.
 func Distribute[D DB](ctx context.Context, db D, opts ...Option) error {
-	return inTransaction(ctx, handle.Of(db), newOptions(opts), func(s *session) error {
+	return inTransaction(ctx, postgres.On(db), newOptions(opts), func(s *session) error {
 		if err := s.distributable(ctx); err != nil {
 			return err
 		}
@@ -95,7 +93,7 @@ func Distribute[D DB](ctx context.Context, db D, opts ...Option) error {
 // Undistribute brings the tables back to the coordinator, with their rows. It waits and blocks as [Distribute] does. It
 // changes nothing where they are not distributed.
 func Undistribute[D DB](ctx context.Context, db D, opts ...Option) error {
-	return inTransaction(ctx, handle.Of(db), newOptions(opts), func(s *session) error {
+	return inTransaction(ctx, postgres.On(db), newOptions(opts), func(s *session) error {
 		d, err := readDistribution(ctx, s.tx)
 		if err == nil && len(d.Tables) > 0 {
 			err = s.undistribute(ctx, d)
@@ -185,11 +183,11 @@ const rightsOfViews = `
 
 // ReadDistribution says how the tables of this database are distributed. It only reads, and needs no right.
 func ReadDistribution[D DB](ctx context.Context, db D) (Distribution, error) {
-	from := handle.Of(db)
-	if from.IsNil() {
+	on := postgres.On(db)
+	if on == nil {
 		return Distribution{}, errNoPool
 	}
-	return readDistribution(ctx, from.Session())
+	return readDistribution(ctx, on)
 }
 
 func readDistribution(ctx context.Context, db rate.Session) (d Distribution, err error) {
@@ -471,7 +469,7 @@ func (s *session) planAsBefore(ctx context.Context) error {
 // failDistribute says what to do about an error of Citus, if that is known.
 func failDistribute(what string, err error) error {
 	f := fail(what, err)
-	if pgErr := (*pgconn.PgError)(nil); errors.As(err, &pgErr) && pgErr.Code == insufficientPrivilege {
+	if postgres.Is(err, postgres.InsufficientPrivilege) {
 		f.advice = "only the owner of the tables may, or a superuser, who must exist on each node"
 	}
 	return f

@@ -5,12 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/pglimit/ratelimit/internal/postgres"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
@@ -21,26 +21,15 @@ var ErrBtreeGist = errors.New("migrations: the strategy exclusion_range is not r
 
 var errNoPool = errors.New("migrations: the pool is nil")
 
-// The SQLSTATEs that mean something here.
+// The SQLSTATEs that mean something here only.
 const (
-	insufficientPrivilege = "42501"
-	invalidSchemaName     = "3F000" // there is no schema public, for the extension
-	undefinedTable        = "42P01"
-	duplicateTable        = "42P07"
-	duplicateSchema       = "42P06"
-	uniqueViolation       = "23505" // in a catalog: another makes the same thing at the same time
-	duplicateFunction     = "42723"
-	duplicateObject       = "42710"
-	dependentObjects      = "2BP01"
-	lockNotAvailable      = "55P03" // after lock_timeout
-	deadlockDetected      = "40P01"
-	featureNotSupported   = "0A000" // the extension is not installed on the server, or not on its list of allowed ones
-	undefinedFile         = "58P01" // the same, in older servers
-	cannotConnectNow      = "57P03" // the server is starting or stopping
-	tooManyConnections    = "53300"
-	readOnlyTransaction   = "25006"
-	noSuchStatement       = "26000"
-	duplicateStatement    = "42P05"
+	duplicateTable    = "42P07"
+	duplicateSchema   = "42P06"
+	uniqueViolation   = "23505" // in a catalog: another makes the same thing at the same time
+	duplicateFunction = "42723"
+	duplicateObject   = "42710"
+	dependentObjects  = "2BP01"
+	undefinedFile     = "58P01" // older servers say so of an extension that is not installed
 )
 
 // failure is an error of one line.
@@ -67,7 +56,7 @@ func fail(what string, cause error) *failure {
 		what = "cannot connect to the database"
 	}
 	f := &failure{what: what, cause: cause}
-	if pgErr := (*pgconn.PgError)(nil); errors.As(cause, &pgErr) && (pgErr.Code == noSuchStatement || pgErr.Code == duplicateStatement) {
+	if errors.Is(postgres.Explain(cause), rate.ErrPooler) {
 		f.advice = "a pooler such as PgBouncer has mixed up prepared statements: give this pool default_query_exec_mode=exec"
 	}
 	return f
@@ -90,7 +79,8 @@ func reason(err error) string {
 // be created, else nil.
 func (s *session) refused(ctx context.Context, err error) error {
 	var pgErr *pgconn.PgError
-	if !errors.As(err, &pgErr) || !slices.Contains([]string{insufficientPrivilege, featureNotSupported, undefinedFile, invalidSchemaName}, pgErr.Code) {
+	// Not allowed, not installed on the server or not on its list, and no schema public for it.
+	if !errors.As(err, &pgErr) || !postgres.Is(err, postgres.InsufficientPrivilege, postgres.FeatureNotSupported, undefinedFile, postgres.InvalidSchemaName) {
 		return nil
 	}
 	if there, err := ask(ctx, s.tx, btreeGistExists); err != nil || there {
@@ -103,15 +93,13 @@ func (s *session) refused(ctx context.Context, err error) error {
 // explain adds to the error what to do about it. It may query the database.
 func explain(ctx context.Context, db rate.Session, what string, err error) error {
 	f := fail(what, err)
-	pgErr := (*pgconn.PgError)(nil)
-	if !errors.As(err, &pgErr) {
-		return f
+	if pgErr := (*pgconn.PgError)(nil); errors.As(err, &pgErr) {
+		f.cause = pgErr
 	}
-	f.cause = pgErr
-	switch pgErr.Code {
-	case insufficientPrivilege:
+	switch {
+	case postgres.Is(err, postgres.InsufficientPrivilege):
 		f.advice = missingRight(ctx, db)
-	case duplicateTable, duplicateFunction, duplicateObject:
+	case postgres.Is(err, duplicateTable, duplicateFunction, duplicateObject):
 		f.advice = "schema pglimit was migrated with another tool, or by hand: go on with that one"
 	}
 	return f

@@ -5,12 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"strconv"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgconn"
-
+	"github.com/pglimit/ratelimit/internal/postgres"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
@@ -61,11 +59,8 @@ func (e *lockedError) Unwrap() error { return e.failure }
 // and rolls back the attempt. It returns any other err as it is. A server that is slow to answer has as long
 // as ctx, and some seconds more: also who gave up just now is told who holds the lock.
 func explainLock(ctx context.Context, tx rate.Session, err error) error {
-	var (
-		f     *failure
-		pgErr *pgconn.PgError
-	)
-	if !errors.As(err, &f) || !errors.As(err, &pgErr) || !slices.Contains([]string{lockNotAvailable, deadlockDetected}, pgErr.Code) {
+	var f *failure
+	if !errors.As(err, &f) || !postgres.Is(err, postgres.LockNotAvailable, postgres.DeadlockDetected) {
 		return err
 	}
 	longer, cancel := context.WithCancel(context.WithoutCancel(ctx))

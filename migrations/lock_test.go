@@ -10,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/pglimit/ratelimit/internal/postgres"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
@@ -59,7 +60,7 @@ func TestASlowServerSaysWhoHoldsTheLock(t *testing.T) {
 						return nil
 					}
 					time.Sleep(time.Second) //nolint:forbidigo // by the clock of the bubble, which is exact
-					return fail("it fails", &pgconn.PgError{Code: lockNotAvailable})
+					return fail("it fails", &pgconn.PgError{Code: postgres.LockNotAvailable})
 				})
 				if test.says == "" && err != nil || test.says != "" && (err == nil || !strings.Contains(err.Error(), test.says)) || tries != test.tries {
 					t.Errorf("in try %d: %v", tries, err)

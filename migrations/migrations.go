@@ -30,13 +30,14 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/pglimit/ratelimit/internal/handle"
+	"github.com/pglimit/ratelimit/internal/postgres"
+	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
 // DB is what an application has: a *pgxpool.Pool, or a *sql.DB with the driver
 // github.com/jackc/pgx/v5/stdlib or github.com/lib/pq. GORM, sqlx, Bun and ent have a *sql.DB:
 // see pglimit.NewSQL. Of a type that embeds one, such as sqlx.DB, pass the field DB.
-type DB interface{ handle.DB }
+type DB interface{ postgres.DB }
 
 // Up brings the database to the schema of this release. If it is there already, Up only
 // reads, and needs only the right to read.
@@ -55,20 +56,20 @@ type DB interface{ handle.DB }
 func Up[D DB](ctx context.Context, db D, opts ...Option) error {
 	o := newOptions(opts)
 	if !o.waitForServer {
-		return up(ctx, handle.Of(db), o)
+		return up(ctx, postgres.On(db), o)
 	}
-	return untilReached(ctx, o, func() error { return up(ctx, handle.Of(db), o) })
+	return untilReached(ctx, o, func() error { return up(ctx, postgres.On(db), o) })
 }
 
-func up(ctx context.Context, db handle.Handle, o options) error {
+func up(ctx context.Context, db rate.Session, o options) error {
 	applied, err := readApplied(ctx, db)
 	if err != nil {
 		return err
 	}
-	if err := checkOwners(ctx, db.Session()); err != nil {
+	if err := checkOwners(ctx, db); err != nil {
 		return err
 	}
-	differ, err := differences(ctx, db.Session(), applied)
+	differ, err := differences(ctx, db, applied)
 	if err != nil {
 		return err
 	}
@@ -132,7 +133,7 @@ func up(ctx context.Context, db handle.Handle, o options) error {
 //
 // The buckets go with the tables: afterwards every bucket is full.
 func Down[D DB](ctx context.Context, db D, opts ...Option) error {
-	return down(ctx, handle.Of(db), opts, func(applied appliedList) (undo appliedList, all bool) {
+	return down(ctx, postgres.On(db), opts, func(applied appliedList) (undo appliedList, all bool) {
 		return applied[max(0, len(applied)-1):], len(applied) == 1
 	})
 }
@@ -147,14 +148,14 @@ func DownTo[D DB](ctx context.Context, db D, version int64, opts ...Option) erro
 	if version < 0 {
 		return fmt.Errorf("migrations: version %d is negative: 0 undoes everything", version)
 	}
-	return down(ctx, handle.Of(db), opts, func(applied appliedList) (undo appliedList, all bool) {
+	return down(ctx, postgres.On(db), opts, func(applied appliedList) (undo appliedList, all bool) {
 		return applied.above(version), version == 0
 	})
 }
 
 // down undoes the applied migrations that choose returns. If choose says that these are
 // all, it also removes the version table and the schema.
-func down(ctx context.Context, db handle.Handle, opts []Option, choose func(appliedList) (undo appliedList, all bool)) error {
+func down(ctx context.Context, db rate.Session, opts []Option, choose func(appliedList) (undo appliedList, all bool)) error {
 	o := newOptions(opts)
 	return inTransaction(ctx, db, o, func(s *session) error {
 		applied, err := s.applied(ctx)

@@ -5,12 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
 
-	sessions "github.com/pglimit/ratelimit/internal/session"
+	"github.com/pglimit/ratelimit/internal/postgres"
 )
 
 // untilReached runs attempt until it succeeds or fails for another reason than a server
@@ -35,9 +34,9 @@ func untilReached(ctx context.Context, o options, attempt func() error) error {
 // isUnreachable says that the server does not answer, is starting or stopping, or has no
 // connection left.
 func isUnreachable(err error) bool {
-	if pg := (*pgconn.PgError)(nil); errors.As(err, &pg) {
-		return slices.Contains([]string{cannotConnectNow, tooManyConnections}, pg.Code)
+	if errors.As(err, new(*pgconn.PgError)) {
+		return postgres.Is(err, postgres.CannotConnectNow, postgres.TooManyConnections)
 	}
 	connect := (*pgconn.ConnectError)(nil)
-	return errors.As(err, &connect) || sessions.IsBroken(err)
+	return errors.As(err, &connect) || postgres.IsBroken(err)
 }

@@ -11,10 +11,11 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/pressly/goose/v3"
 
-	"github.com/pglimit/ratelimit/internal/handle"
-	sessions "github.com/pglimit/ratelimit/internal/session"
+	"github.com/pglimit/ratelimit/internal/postgres"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
@@ -54,18 +55,21 @@ type session struct {
 
 // inTransaction runs do in a transaction, one at a time. What do has not committed is
 // rolled back. do may run more than once: see [untilUnlocked].
-func inTransaction(ctx context.Context, db handle.Handle, o options, do func(*session) error) error {
-	if db.IsNil() {
+func inTransaction(ctx context.Context, db rate.Session, o options, do func(*session) error) error {
+	if db == nil {
 		return errNoPool
 	}
 	if o.lockTimeout < 0 {
 		return fmt.Errorf("migrations: WithLockTimeout(%v): it must not be negative; 0 waits as long as the context lets it", o.lockTimeout)
 	}
-	connections, release := db.SQL()
-	defer release()
+	connections, is := postgres.DBOf(db).(*sql.DB)
+	if !is { // goose needs one
+		connections = stdlib.OpenDBFromPool(postgres.DBOf(db).(*pgxpool.Pool)) //nolint:forcetypeassert // see postgres.On
+		defer connections.Close()                                              //nolint:errcheck // the pool stays open
+	}
 	var err error
 	reached := false
-	failed := sessions.OnSQLDB(connections).OneConnection(ctx, func(tx rate.Session) error {
+	failed := postgres.OnSQLDB(connections).OneConnection(ctx, func(tx rate.Session) error {
 		reached = true
 		err = begin(ctx, tx, o, do)
 		return err
@@ -81,7 +85,7 @@ func begin(ctx context.Context, tx rate.Session, o options, do func(*session) er
 	if _, err := tx.Exec(ctx, "begin isolation level read committed read write"); err != nil {
 		f := fail("cannot begin a transaction", err)
 		// A standby refuses to begin one that may write.
-		if pgErr := (*pgconn.PgError)(nil); errors.As(err, &pgErr) && (pgErr.Code == featureNotSupported || pgErr.Code == readOnlyTransaction) {
+		if postgres.Is(err, postgres.FeatureNotSupported, postgres.ReadOnlyTransaction) {
 			f.advice = "this server is a standby, which cannot be changed: connect to the primary (several hosts in the URL, and target_session_attrs=read-write)"
 		}
 		return f
@@ -186,7 +190,7 @@ func (s *session) apply(ctx context.Context, m Migration, up bool) error {
 	if partial := (*goose.PartialError)(nil); errors.As(err, &partial) {
 		err = partial.Err // goose's types stay in here
 	}
-	err = sessions.Err(ctx, err)
+	err = postgres.Err(ctx, err)
 	if err == nil {
 		s.done = append(s.done, func() {
 			s.log.InfoContext(ctx, "pglimit: migration "+did, "version", m.Version, "name", m.Name,

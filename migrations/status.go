@@ -2,13 +2,10 @@ package migrations
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgconn"
-
-	"github.com/pglimit/ratelimit/internal/handle"
+	"github.com/pglimit/ratelimit/internal/postgres"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
@@ -16,7 +13,7 @@ import (
 // release, and the applied ones that only a newer release knows. It writes nothing, and
 // needs no right but to read pglimit.goose_db_version, if that exists.
 func Status[D DB](ctx context.Context, db D) ([]Migration, error) {
-	applied, err := readApplied(ctx, handle.Of(db))
+	applied, err := readApplied(ctx, postgres.On(db))
 	if err != nil {
 		return nil, err
 	}
@@ -37,7 +34,7 @@ func Status[D DB](ctx context.Context, db D) ([]Migration, error) {
 // that order. Like [Status] it only reads. It is for services that do not migrate by
 // themselves.
 func Pending[D DB](ctx context.Context, db D, opts ...Option) ([]Migration, error) {
-	applied, err := readApplied(ctx, handle.Of(db))
+	applied, err := readApplied(ctx, postgres.On(db))
 	if err != nil {
 		return nil, err
 	}
@@ -47,7 +44,7 @@ func Pending[D DB](ctx context.Context, db D, opts ...Option) ([]Migration, erro
 // Version is the highest version that the database has, 0 if it has none. A lower
 // one may be missing if it is optional: see [Status]. Like Status it only reads.
 func Version[D DB](ctx context.Context, db D) (int64, error) {
-	applied, err := readApplied(ctx, handle.Of(db))
+	applied, err := readApplied(ctx, postgres.On(db))
 	if err != nil {
 		return 0, err
 	}
@@ -79,18 +76,17 @@ func (l appliedList) above(version int64) appliedList {
 }
 
 // readApplied reads, without the lock, which migrations the database has.
-func readApplied(ctx context.Context, db handle.Handle) (appliedList, error) {
-	if db.IsNil() {
+func readApplied(ctx context.Context, db rate.Session) (appliedList, error) {
+	if db == nil {
 		return nil, errNoPool
 	}
-	on := db.Session()
-	applied, err := queryApplied(ctx, on)
-	if pgErr := (*pgconn.PgError)(nil); errors.As(err, &pgErr) && pgErr.Code == undefinedTable {
+	applied, err := queryApplied(ctx, db)
+	if postgres.Is(err, postgres.UndefinedTable) {
 		// A DownTo removed the table between the two queries of queryApplied.
 		return nil, nil
 	}
 	if err != nil {
-		return nil, explain(ctx, on, "cannot read which migrations are applied", err)
+		return nil, explain(ctx, db, "cannot read which migrations are applied", err)
 	}
 	return applied, nil
 }

@@ -7,9 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/jackc/pgx/v5/pgconn"
-
-	"github.com/pglimit/ratelimit/internal/handle"
+	"github.com/pglimit/ratelimit/internal/postgres"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
@@ -57,7 +55,7 @@ func SetStorage[D DB](ctx context.Context, db D, storage Storage, opts ...Option
 	if storage != Logged && storage != Unlogged {
 		return fmt.Errorf("migrations: the storage is %q: it must be %q or %q", string(storage), Logged, Unlogged)
 	}
-	return inTransaction(ctx, handle.Of(db), newOptions(opts), func(s *session) error {
+	return inTransaction(ctx, postgres.On(db), newOptions(opts), func(s *session) error {
 		todo, err := readStorage(ctx, s.tx)
 		if err != nil {
 			return err
@@ -81,7 +79,7 @@ func SetStorage[D DB](ctx context.Context, db D, storage Storage, opts ...Option
 		}
 		if err != nil {
 			f := fail("cannot make the tables "+string(storage), err)
-			if pgErr := (*pgconn.PgError)(nil); errors.As(err, &pgErr) && pgErr.Code == insufficientPrivilege {
+			if postgres.Is(err, postgres.InsufficientPrivilege) {
 				f.advice = "only the owner of the tables may, or a superuser"
 			}
 			return f
@@ -103,11 +101,11 @@ func (s *session) lockTables(ctx context.Context, tables []TableStorage) (names 
 // ReadStorage says how the strategies' tables in this database are kept. It only reads,
 // and needs no right.
 func ReadStorage[D DB](ctx context.Context, db D) ([]TableStorage, error) {
-	from := handle.Of(db)
-	if from.IsNil() {
+	on := postgres.On(db)
+	if on == nil {
 		return nil, errNoPool
 	}
-	return readStorage(ctx, from.Session())
+	return readStorage(ctx, on)
 }
 
 func readStorage(ctx context.Context, db rate.Session) ([]TableStorage, error) {

@@ -6,7 +6,7 @@ import (
 	"errors"
 	"fmt"
 
-	sessions "github.com/pglimit/ratelimit/internal/session"
+	"github.com/pglimit/ratelimit/internal/postgres"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
@@ -27,7 +27,7 @@ var (
 )
 
 func newTransaction(conn rate.Session) (t transaction, err error) {
-	err = sessions.Raw(conn, func(driver any) error {
+	err = postgres.Raw(conn, func(driver any) error {
 		var is bool
 		if t.sender, is = driver.(sender); !is {
 			return fmt.Errorf("the driver of a %T cannot migrate: this needs ExecContext and QueryContext, as github.com/jackc/pgx/v5/stdlib has them", driver)

@@ -2,13 +2,10 @@ package migrations
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
-	"github.com/jackc/pgx/v5/pgconn"
-
+	"github.com/pglimit/ratelimit/internal/postgres"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
@@ -45,13 +42,12 @@ func takeTurn(ctx context.Context, tx rate.Session, o options) error {
 		if err == nil && statement != "create schema pglimit" {
 			return checkOwners(ctx, tx) // what was made before the lock
 		}
-		pgErr := (*pgconn.PgError)(nil)
 		switch {
-		case err == nil || ctx.Err() == nil && errors.As(err, &pgErr) && slices.Contains([]string{invalidSchemaName, undefinedTable, duplicateTable, duplicateSchema, uniqueViolation}, pgErr.Code):
+		case err == nil || ctx.Err() == nil && postgres.Is(err, postgres.InvalidSchemaName, postgres.UndefinedTable, duplicateTable, duplicateSchema, uniqueViolation):
 			continue // another has made or removed it meanwhile
 		case ctx.Err() != nil:
 			return fail("waited in vain for another migration to end", err)
-		case pgErr == nil || pgErr.Code != lockNotAvailable:
+		case !postgres.Is(err, postgres.LockNotAvailable):
 			return explain(ctx, tx, what, err)
 		}
 		if tries++; tries%10 == 1 {

@@ -62,10 +62,7 @@ func (l *Limiter) Do(ctx context.Context, request Request) (Decision, error) {
 	if request.MaxWait != 0 {
 		return l.wait(ctx, request, request.MaxWait)
 	}
-	if err := l.complete(&request, l.ready(ctx)); err != nil {
-		return Decision{}, err
-	}
-	return l.decideOne(ctx, &request)
+	return l.decideOne(ctx, &request, nil)
 }
 
 // DoEach decides several requests, for one key or many, each by itself, as [Limiter.Do] does, without
@@ -78,28 +75,29 @@ func (l *Limiter) Do(ctx context.Context, request Request) (Decision, error) {
 // each. The other decisions hold, and their tokens are taken. If a request is not valid, none is sent, and the
 // decisions are nil. So they are if there are no requests.
 func (l *Limiter) DoEach(ctx context.Context, requests ...Request) ([]Decision, error) {
-	all, own := slices.Clone(requests), l.ready(ctx)
-	for i := range all {
-		if err := l.complete(&all[i], own); err != nil {
-			return nil, &IndexError{i, err}
-		}
-	}
-	if len(all) == 0 {
+	if len(requests) == 0 {
 		return nil, nil
 	}
-	decisions, units, list := make([]Decision, len(all)), make([]unit, len(all)), make([]*unit, len(all))
+	whole, own := l.newClaim(slices.Clone(requests)...), l.ready(ctx)
+	all, each := make([]claim, len(requests)), make([]*claim, len(requests))
 	for i := range all {
-		units[i] = unit{Requests: all[i : i+1], Decisions: decisions[i : i+1]}
-		list[i] = &units[i]
+		if err := l.complete(whole, i, own, nil); err != nil {
+			return nil, &IndexError{i, err}
+		}
+		all[i] = claim{Requests: whole.Requests[i : i+1], Decisions: whole.Decisions[i : i+1]}
+		if whole.Rules != nil {
+			all[i].Rules = whole.Rules[i : i+1]
+		}
+		each[i] = &all[i]
 	}
-	l.decide(ctx, list)
+	l.decide(ctx, each, nil)
 	var errs []error
-	for i := range units {
-		if err := units[i].Err; err != nil {
+	for i := range all {
+		if err := all[i].Err; err != nil {
 			errs = append(errs, &IndexError{i, err})
 		}
 	}
-	return decisions, errors.Join(errs...)
+	return whole.Decisions, errors.Join(errs...)
 }
 
 // maxGroup is how many requests a group may have: its call holds all their rows.
@@ -145,11 +143,11 @@ func (l *Limiter) DoAll(ctx context.Context, requests ...Request) (Group, error)
 	if err != nil {
 		return Group{}, err
 	}
-	u := l.decideGroup(ctx, group)
-	if u.Err != nil {
-		return Group{}, u.Err
+	answer := l.decideGroup(ctx, group)
+	if answer.Err != nil {
+		return Group{}, answer.Err
 	}
-	g := Group{Allowed: u.Decisions[0].Granted > 0, Decisions: u.Decisions}
+	g := Group{Allowed: answer.Decisions[0].Granted > 0, Decisions: answer.Decisions}
 	for _, d := range g.Decisions {
 		if !g.Allowed && (g.Denied.Key == "" || d.RetryAfter > g.RetryAfter || g.Denied.Allowed && !d.Allowed) {
 			g.Denied = d
@@ -160,7 +158,7 @@ func (l *Limiter) DoAll(ctx context.Context, requests ...Request) (Group, error)
 }
 
 // completeGroup completes the requests of a group, and checks them.
-func (l *Limiter) completeGroup(requests []Request, own Limit) ([]Request, error) {
+func (l *Limiter) completeGroup(requests []Request, own Limit) (*claim, error) {
 	if err := l.strategy.Check(&Request{Limit: l.Limit(), Tokens: 1, Unit: 1, Group: 1}); err != nil {
 		return nil, err
 	}
@@ -170,10 +168,10 @@ func (l *Limiter) completeGroup(requests []Request, own Limit) ([]Request, error
 	if len(requests) == 0 || len(requests) > maxGroup {
 		return nil, fmt.Errorf("pglimit: DoAll of %d requests: a group has 1 to %d", len(requests), maxGroup)
 	}
-	group, seen := slices.Clone(requests), make(map[rate.Bucket]*Request, len(requests))
-	for i := range group {
-		r := &group[i]
-		err := l.completeMember(r, own)
+	group, seen := l.newClaim(slices.Clone(requests)...), make(map[rate.Bucket]*Request, len(requests))
+	for i := range group.Requests {
+		r := &group.Requests[i]
+		err := l.completeMember(group, i, own)
 		if before := seen[r.Bucket()]; err == nil && before != nil {
 			err = twiceError(before, r)
 		}
@@ -185,7 +183,8 @@ func (l *Limiter) completeGroup(requests []Request, own Limit) ([]Request, error
 	return group, nil
 }
 
-func (l *Limiter) completeMember(r *Request, own Limit) error {
+func (l *Limiter) completeMember(group *claim, i int, own Limit) error {
+	r := &group.Requests[i]
 	switch {
 	case r.Tokens == 0:
 		return &RequestError{Field: "Tokens", Why: "is 0: it must be at least 1, because a group does not look (to look without taking, use Peek or DoEach)"}
@@ -202,8 +201,7 @@ func (l *Limiter) completeMember(r *Request, own Limit) error {
 		return err
 	}
 	r.Unit, r.Group, r.Block = r.Tokens, 1, nil
-	l.applyRule(r)
-	return l.finish(r, own)
+	return l.finish(r, l.applyRule(group, i), own)
 }
 
 // twiceError says of two requests for one bucket what to do instead.

@@ -11,18 +11,14 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/pglimit/ratelimit/internal/session"
-	"github.com/pglimit/ratelimit/pglimit/internal/combine"
+	"github.com/pglimit/ratelimit/internal/postgres"
 )
-
-// unit is what stands or falls together: one request or a group, the decisions, or an error.
-type unit = combine.Unit
 
 // roundTrip asks the strategy. It checks the decisions, and remembers denials.
 func (l *Limiter) roundTrip(ctx context.Context, requests []Request) (decisions []Decision, err error) {
-	asked, looked := l.denials.Now(), l.newKeys.now()
+	asked, looked := l.denials.Now(), l.newKeys.Now()
 	err = l.call(ctx, operation(requests), len(requests), func(ctx context.Context) error {
-		straight, err := l.at(ctx, requests[0].Key, func(session Session) (err error) {
+		straight, err := l.nodes.at(ctx, requests[0].Key, l.session, func(session Session) (err error) {
 			decisions, err = l.strategy.Take(ctx, session, requests)
 			return err
 		})
@@ -41,7 +37,7 @@ func (l *Limiter) roundTrip(ctx context.Context, requests []Request) (decisions 
 		decisions[i].Source = FromDatabase
 	}
 	l.learn(requests, decisions, asked)
-	l.newKeys.learn(requests, decisions, looked)
+	l.newKeys.Learn(requests, decisions, looked)
 	return decisions, nil
 }
 
@@ -91,7 +87,7 @@ func (l *Limiter) learn(requests []Request, decisions []Decision, asked time.Dur
 // lease is the round trip of leases. New has checked that the strategy is a Leaser.
 func (l *Limiter) lease(ctx context.Context, request LeaseRequest) (lease Lease, err error) {
 	err = l.call(ctx, "lease", 0, func(ctx context.Context) error {
-		_, err = l.at(ctx, request.Key, func(session Session) error {
+		_, err = l.nodes.at(ctx, request.Key, l.session, func(session Session) error {
 			lease, err = l.strategy.(Leaser).Lease(ctx, session, request)
 			return err
 		})
@@ -114,11 +110,11 @@ func (l *Limiter) giveBack(ctx context.Context, refunds []Refund) error {
 	}
 	err := l.call(ctx, "give_back", 0, func(ctx context.Context) (err error) {
 		together := max(len(refunds), 1)
-		if l.distributed() {
+		if l.nodes.distributed() {
 			together = 1
 		}
 		for some := range slices.Chunk(refunds, together) {
-			_, failed := l.at(ctx, some[0].Key, func(session Session) error { return strategy.GiveBack(ctx, session, some) })
+			_, failed := l.nodes.at(ctx, some[0].Key, l.session, func(session Session) error { return strategy.GiveBack(ctx, session, some) })
 			err = errors.Join(err, failed)
 		}
 		return err
@@ -251,7 +247,7 @@ func fault(d *Decision, r *Request) string {
 
 // sign asks Postgres for a sign of life.
 func (l *Limiter) sign(ctx context.Context) error {
-	err := l.guard(func() error { return session.Sign(ctx, l.session) })
+	err := l.guard(func() error { return postgres.Sign(ctx, l.session) })
 	if err != nil {
 		return fmt.Errorf("%w: no sign of life: %w", ErrUnavailable, err)
 	}

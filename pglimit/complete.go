@@ -1,17 +1,63 @@
 package pglimit
 
 import (
+	"cmp"
+	"context"
 	"errors"
 	"fmt"
+	"strings"
+	"time"
+
+	"github.com/pglimit/ratelimit/pglimit/internal/limits"
+	"github.com/pglimit/ratelimit/pglimit/internal/newkeys"
 )
 
-// complete fills in what the request leaves out, and checks it. own is the Limiter's own limit.
-func (l *Limiter) complete(r *Request, own Limit) error {
+// ahead is how long ahead of their time tokens may be taken, by a request's limit and rule.
+type ahead func(Limit, *LimitRule) (time.Duration, error)
+
+// complete fills in what a request of the claim leaves out, and checks it. own is the Limiter's own limit. A nil ahead
+// leaves it to the request.
+func (l *Limiter) complete(c *claim, i int, own Limit, ahead ahead) (err error) {
+	r := &c.Requests[i]
 	if err := l.checkFields(r); err != nil {
 		return err
 	}
-	l.applyRule(r)
-	return l.finish(r, own)
+	rule := l.applyRule(c, i)
+	if ahead != nil {
+		r.Limit = cmp.Or(r.Limit, own)
+		if r.Ahead, err = ahead(r.Limit, rule); err != nil {
+			return err
+		}
+	}
+	return l.finish(r, rule, own)
+}
+
+// ready waits until the rules are known, within the time limit, and returns the Limiter's own limit.
+func (l *Limiter) ready(ctx context.Context) Limit {
+	if !l.rules.Ready() {
+		timeout := l.timeout
+		if timeout == NoTimeout {
+			timeout = defaultTimeout
+		}
+		ctx, cancel := context.WithTimeout(ctx, timeout)
+		defer cancel()
+		if l.waiting.Enter(1) == nil {
+			_ = l.config.Limits.Await(ctx) // else the stage says so
+			l.waiting.Leave(1)
+		}
+	}
+	return l.Limit()
+}
+
+// applyRule notes the rule that holds for a request of the claim, and takes its limit.
+func (l *Limiter) applyRule(c *claim, i int) *LimitRule {
+	r := &c.Requests[i]
+	r.Limiter = cmp.Or(r.Limiter, l.config.Name)
+	if c.Rules == nil {
+		return nil
+	}
+	c.Rules[i] = l.rules.Apply(r)
+	return c.Rules[i]
 }
 
 // checkFields refuses what only a Limiter fills in.
@@ -32,18 +78,10 @@ func (l *Limiter) checkFields(r *Request) error {
 	return nil
 }
 
-// finish completes the request of a caller or a group.
-func (l *Limiter) finish(r *Request, own Limit) error {
-	if r.Limiter == "" {
-		r.Limiter = l.config.Name
-	}
-	if r.Rule != nil && r.Rule.Unreadable != "" {
-		return l.config.Limits.fails(r.Rule, errors.New(r.Rule.Unreadable))
-	}
-	foreign := r.Limit != Limit{}
-	if !foreign {
-		r.Limit = own
-	}
+// finish completes a request under the rule, which may be nil.
+func (l *Limiter) finish(r *Request, rule *LimitRule, own Limit) error {
+	foreign := r.Limit != Limit{} && !limits.Enforces(rule)
+	r.Limit = cmp.Or(r.Limit, own)
 	if r.Unit == 0 {
 		r.Unit = max(r.Tokens, 1)
 	}
@@ -63,19 +101,17 @@ func (l *Limiter) finish(r *Request, own Limit) error {
 		}
 		r.Block = &l.config.Block
 	}
-	if err := validate(r); err != nil {
+	if err := validate(r, rule); err != nil {
 		return err
 	}
-	if r.Rule != nil && r.Rule != notRead && r.Rule.Action == Enforce {
+	if err := l.rules.Fit(rule); err != nil {
+		return err
+	}
+	if limits.Enforces(rule) {
 		r.Tokens = min(r.Tokens, r.Limit.Burst)
-		if err := l.rules.Load().unfit(l.strategy, r.Rule); err != nil {
-			return l.config.Limits.fails(r.Rule, err)
-		}
-		foreign = false
 	}
 	if foreign || !r.Plain() {
-		unusual := *r // so that r need not be on the heap
-		if err := l.strategy.Check(&unusual); err != nil {
+		if err := l.strategy.Check(r); err != nil {
 			return err
 		}
 	}
@@ -84,8 +120,8 @@ func (l *Limiter) finish(r *Request, own Limit) error {
 }
 
 // validate is r.Validate, but a rule that has no limit, or is not known yet, may grant more than the burst.
-func validate(r *Request) error {
-	if r.Rule != nil && (r.Rule == notRead || r.Rule.Action != Enforce) && max(r.Tokens, r.Unit) > r.Limit.Burst { // else no copy is needed
+func validate(r *Request, rule *LimitRule) error {
+	if rule != nil && !limits.Enforces(rule) && max(r.Tokens, r.Unit) > r.Limit.Burst { // else no copy is needed
 		fits := *r
 		fits.Tokens, fits.Unit = min(r.Tokens, r.Limit.Burst), min(r.Unit, r.Limit.Burst)
 		r = &fits
@@ -107,6 +143,16 @@ func tooFew(n int64) error {
 // request for n tokens of the key under the Limiter's own limit, all or nothing.
 func (l *Limiter) request(key string, n int64) Request {
 	return Request{Limiter: l.config.Name, Key: key, Limit: l.Limit(), Tokens: n, Unit: n, Durability: l.config.Durability}
+}
+
+// checkName refuses a name whose buckets are those of another limiter's new keys, or of its rules that are only observed.
+func checkName(limiter string) error {
+	for _, suffix := range []string{newkeys.Suffix, limits.ObservedSuffix} {
+		if of, is := strings.CutSuffix(limiter, suffix); is {
+			return &RequestError{Field: "Limiter", Why: fmt.Sprintf("is %q: that names buckets beside those of limiter %q, so no limiter may end in %q", limiter, of, suffix)}
+		}
+	}
+	return nil
 }
 
 func (l *Limiter) canReserve() error {

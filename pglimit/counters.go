@@ -53,3 +53,11 @@ func (c *busyCounter) Load() (total int64) {
 	}
 	return total
 }
+
+// observed counts a decision under a rule that is only observed.
+func (c *counters) observed(allowed bool) {
+	c.ruled[Observe].Add(1)
+	if !allowed {
+		c.observedDenied.Add(1)
+	}
+}

@@ -6,51 +6,54 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/pglimit/ratelimit/pglimit/internal/limits"
 	"github.com/pglimit/ratelimit/pglimit/internal/local"
 )
 
-// fallback makes of the unit's error what the caller gets. It counts and logs the failure, and calls
+// fallback makes of the claim's error what the caller gets. It counts and logs the failure, and calls
 // OnError for each request if it may be an outage.
-func (l *Limiter) fallback(ctx context.Context, u *unit) {
-	if errors.As(u.Err, new(*RequestError)) { // an ID that was granted something else: only Postgres knows
+func (l *Limiter) fallback(ctx context.Context, c *claim) {
+	if errors.As(c.Err, new(*RequestError)) { // an ID that was granted something else: only Postgres knows
 		return
 	}
-	final, why := l.failed(ctx, u.Requests[0].Key, u.Err)
-	u.Fail(why)
+	final, why := l.failed(ctx, c.Requests[0].Key, c.Err)
+	c.Fail(why)
 	if !final {
-		l.answerBy(ctx, u, l.config.OnError, why, FromFallback)
+		l.answerBy(ctx, c, l.config.OnError, why, FromFallback)
 	}
 }
 
-// answerBy answers each request of the unit by a function of the user's, such as OnError. A group is granted if all of
+// answerBy answers each request of the claim by a function of the user's, such as OnError. A group is granted if all of
 // its requests are.
-func (l *Limiter) answerBy(ctx context.Context, u *unit, answer func(context.Context, Request, error) (Decision, error), why error, source Source) {
-	if l.instance != nil {
-		ctx = context.WithValue(ctx, instanceKey{}, l.instance)
+func (l *Limiter) answerBy(ctx context.Context, c *claim, answer func(context.Context, Request, error) (Decision, error), why error, source Source) {
+	if l.rules != nil {
+		ctx = context.WithValue(ctx, instanceKey{}, l.rules)
 	}
-	if u.IsGroup() {
-		ctx = context.WithValue(ctx, groupKey{}, &failedGroup{requests: u.Requests})
+	if c.IsGroup() {
+		ctx = context.WithValue(ctx, groupKey{}, &failedGroup{requests: c.Requests})
 	}
 	all := true
-	for i := range u.Requests {
-		d, err := answer(ctx, u.Requests[i], why)
+	for i := range c.Requests {
+		d, err := answer(ctx, c.Requests[i], why)
 		if err != nil {
-			u.Fail(err)
+			c.Fail(err)
 			return
 		}
 		d.Source = source
-		u.Decisions[i], all = d, all && d.Allowed
+		c.Decisions[i], all = d, all && d.Allowed
 	}
-	u.Err = nil
-	for i := range u.Decisions {
-		if d := &u.Decisions[i]; u.IsGroup() {
+	c.Err = nil
+	for i := range c.Decisions {
+		if d := &c.Decisions[i]; c.IsGroup() {
 			d.Granted = 0
 			if all {
-				d.Granted = u.Requests[i].Tokens
+				d.Granted = c.Requests[i].Tokens
 			}
 		}
 	}
 }
+
+type instanceKey struct{} // of the stage of rules in the context of OnError
 
 // failedGroup is in the context that OnError gets for a group: FailLocal decides all of it when it
 // is asked for the first request.
@@ -144,13 +147,11 @@ func FailLocal(instances int) func(context.Context, Request, error) (Decision, e
 			return Decision{}, err
 		}
 		share := instances
-		if of, counts := ctx.Value(instanceKey{}).(*instance); counts {
-			live, counted := of.live()
-			switch {
-			case counted:
-				share = live
-			case !of.limits.cannotSay.Load():
+		if of, follows := ctx.Value(instanceKey{}).(*limits.Stage); follows {
+			if live, counts := of.Live(); counts && live == 0 {
 				return FailClosed(ctx, r, err)
+			} else if counts {
+				share = live
 			}
 		}
 		buckets := all.Of(share)

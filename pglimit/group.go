@@ -1,54 +1,57 @@
 package pglimit
 
-import "context"
+import (
+	"context"
+
+	"github.com/pglimit/ratelimit/pglimit/internal/limits"
+)
 
 // decideGroup is decide for a group. What a rule grants is not taken from its bucket.
-func (l *Limiter) decideGroup(ctx context.Context, group []Request) *unit {
-	all := &unit{Requests: group, Decisions: make([]Decision, len(group))}
+func (l *Limiter) decideGroup(ctx context.Context, group *claim) *claim {
 	var asked []int
-	for i := range group {
-		if r := group[i].Rule; r == nil || r == notRead || r.Action == Enforce || r.Action == Deny {
+	for i := range group.Requests {
+		if !limits.Frees(group.Rule(i)) {
 			asked = append(asked, i)
 		}
 	}
-	if len(asked) == len(group) {
-		l.decide(ctx, []*unit{all})
-		return all
+	if len(asked) == len(group.Requests) {
+		l.decide(ctx, []*claim{group}, nil)
+		return group
 	}
 	granted := true
 	if len(asked) > 0 {
-		u := &unit{Decisions: make([]Decision, len(asked))}
+		rest := &claim{Decisions: make([]Decision, len(asked))}
 		for _, i := range asked {
-			u.Requests = append(u.Requests, group[i])
+			rest.Requests, rest.Rules = append(rest.Requests, group.Requests[i]), append(rest.Rules, group.Rules[i])
 		}
-		l.decide(ctx, []*unit{u})
-		if u.Err != nil {
-			return u
+		l.decide(ctx, []*claim{rest}, nil)
+		if rest.Err != nil {
+			return rest
 		}
 		for k, i := range asked {
-			all.Decisions[i] = u.Decisions[k]
-			granted = granted && u.Decisions[k].Granted > 0
+			group.Decisions[i] = rest.Decisions[k]
+			granted = granted && rest.Decisions[k].Granted > 0
 		}
 	}
-	for i := range group {
-		r, d := &group[i], &all.Decisions[i]
+	for i := range group.Requests {
+		r, d, rule := &group.Requests[i], &group.Decisions[i], group.Rule(i)
 		if d.Limiter != "" {
 			continue
 		}
-		*d = l.config.Limits.grant(r)
+		*d = l.rules.Grant(r)
 		if !granted {
 			d.Granted = 0
 		}
 		if len(asked) > 0 {
-			d.Limiter, d.Key, d.Limit, d.Rule = r.Limiter, r.Key, r.Limit, r.Rule
-			l.counters.ruled[r.Rule.Action].Add(1)
+			d.Limiter, d.Key, d.Limit, d.Rule = r.Limiter, r.Key, r.Limit, rule
+			l.counters.ruled[rule.Action].Add(1)
 			if l.config.OnDecision != nil {
 				l.config.OnDecision(ctx, *r, *d, nil)
 			}
 		}
 	}
 	if len(asked) == 0 {
-		l.tell(ctx, all)
+		l.tell(ctx, group)
 	}
-	return all
+	return group
 }

@@ -12,6 +12,8 @@ import (
 	"github.com/pglimit/ratelimit/pglimit/internal/combine"
 	"github.com/pglimit/ratelimit/pglimit/internal/denials"
 	"github.com/pglimit/ratelimit/pglimit/internal/lease"
+	"github.com/pglimit/ratelimit/pglimit/internal/limits"
+	"github.com/pglimit/ratelimit/pglimit/internal/newkeys"
 	"github.com/pglimit/ratelimit/pglimit/internal/queue"
 	"github.com/pglimit/ratelimit/pglimit/internal/wait"
 	"github.com/pglimit/ratelimit/pglimit/rate"
@@ -26,8 +28,11 @@ type Limiter struct {
 	denials  *denials.Memory
 	combiner *combine.Combiner
 	circuit  *circuit.Breaker
-	newKeys  *newKeys
-	nodes    *Nodes // whose shards have the keys; nil: all keys are where session is
+	newKeys  *newkeys.Stage
+	looks    *combine.Combiner // of newKeys, apart from what takes: a flood's are many, and lock nothing
+	rules    *limits.Stage     // of Config.Limits
+	share    *adjust.Share     // of the limits, by Config.Adjust
+	nodes    *Nodes            // whose shards have the keys; nil: all keys are where session is
 
 	session   Session
 	strategy  Strategy
@@ -40,12 +45,6 @@ type Limiter struct {
 	counters  *counters
 	observers *observers // of round trips
 	parent    *Limiter   // of which this one is On a session; else nil
-
-	rules   *atomic.Pointer[rules] // of Config.Limits; nil: not read yet
-	foreign *atomic.Bool           // rules of another limiter were asked for
-	share   *adjust.Share          // of the limits, by Config.Adjust
-
-	instance *instance // as which the Limiter is counted; nil: it is not
 
 	eachMemory func(do func(*denials.Memory)) // of all Limiters of this process that share its buckets
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pglimit/ratelimit/internal/bucket"
-	"github.com/pglimit/ratelimit/internal/session"
+	"github.com/pglimit/ratelimit/internal/postgres"
 	"github.com/pglimit/ratelimit/pglimit"
 	"github.com/pglimit/ratelimit/pglimit/pglimittest"
 )
@@ -241,7 +241,7 @@ func TestWhatTheStrategyIsAsked(t *testing.T) {
 			if want := [][]pglimit.Request{{test.want}}; !reflect.DeepEqual(strategy.taken, want) {
 				t.Errorf("asked %+v, want %+v", strategy.taken, want)
 			}
-			if !reflect.DeepEqual(strategy.session, session.OnPool(noDB{})) {
+			if !reflect.DeepEqual(strategy.session, postgres.OnPool(noDB{})) {
 				t.Errorf("on %v", strategy.session)
 			}
 		})
@@ -304,7 +304,7 @@ func TestReset(t *testing.T) {
 		if err := limiter.Reset(t.Context(), "k"); err != nil {
 			t.Error(err)
 		}
-		if !reflect.DeepEqual(strategy.reset, []string{"api/k"}) || !reflect.DeepEqual(strategy.session, session.OnPool(noDB{})) {
+		if !reflect.DeepEqual(strategy.reset, []string{"api/k"}) || !reflect.DeepEqual(strategy.session, postgres.OnPool(noDB{})) {
 			t.Errorf("%v on %v", strategy.reset, strategy.session)
 		}
 		if _, limited := strategy.ctx.Deadline(); limited != (timeout != pglimit.NoTimeout) {

@@ -86,3 +86,15 @@ func (f *failureLog) circuit(open bool, why error) {
 func (f *failureLog) log(ctx context.Context, level slog.Level, message string, attrs ...slog.Attr) {
 	f.logger.LogAttrs(context.WithoutCancel(ctx), level, message, append([]slog.Attr{slog.String("limiter", f.limiter)}, attrs...)...)
 }
+
+// adjust says that Config.Adjust fails, or that it does no longer.
+func (f *failureLog) adjust(percent int64, err error) {
+	switch {
+	case f.logger == nil:
+	case err != nil:
+		f.log(context.Background(), slog.LevelError, "pglimit: Config.Adjust gives no share of the limits: that of before holds",
+			slog.Int64("percent", percent), slog.String("error", err.Error()))
+	default:
+		f.log(context.Background(), slog.LevelInfo, "pglimit: Config.Adjust gives a share of the limits again")
+	}
+}

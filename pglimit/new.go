@@ -7,12 +7,13 @@ import (
 	"errors"
 	"sync/atomic"
 
-	"github.com/pglimit/ratelimit/internal/session"
+	"github.com/pglimit/ratelimit/internal/postgres"
 	"github.com/pglimit/ratelimit/pglimit/internal/adjust"
 	"github.com/pglimit/ratelimit/pglimit/internal/circuit"
 	"github.com/pglimit/ratelimit/pglimit/internal/combine"
 	"github.com/pglimit/ratelimit/pglimit/internal/denials"
 	"github.com/pglimit/ratelimit/pglimit/internal/lease"
+	"github.com/pglimit/ratelimit/pglimit/internal/newkeys"
 	"github.com/pglimit/ratelimit/pglimit/internal/queue"
 	"github.com/pglimit/ratelimit/pglimit/internal/registry"
 	"github.com/pglimit/ratelimit/pglimit/internal/wait"
@@ -25,7 +26,7 @@ func New(pool Pool, strategy Strategy, config Config) (*Limiter, error) {
 	if isNil(pool) {
 		return nil, errors.New("pglimit: New needs a pool, such as a *pgxpool.Pool")
 	}
-	return newLimiter(pool, session.OnPool(pool), strategy, config)
+	return newLimiter(pool, postgres.OnPool(pool), strategy, config)
 }
 
 func newLimiter(pool any, session Session, strategy Strategy, config Config) (*Limiter, error) {
@@ -39,7 +40,7 @@ func newLimiter(pool any, session Session, strategy Strategy, config Config) (*L
 		limit:    new(atomic.Pointer[Limit]),
 		timeout:  timeout,
 		failures: &failureLog{logger: config.Logger, limiter: config.Name, keys: config.LogKeys},
-		counters: new(counters), observers: new(observers), rules: new(atomic.Pointer[rules]), foreign: new(atomic.Bool),
+		counters: new(counters), observers: new(observers),
 		waiting: wait.NewCallers(config.MaxWaiting),
 	}
 	if l.nodes == nil && strategy.Name() == "token_bucket" {
@@ -50,8 +51,8 @@ func newLimiter(pool any, session Session, strategy Strategy, config Config) (*L
 	if err := l.makeStages(pool); err != nil {
 		return nil, err
 	}
-	l.instance = config.Limits.enter(l)
-	l.share = adjust.Of(config.Adjust, l.logAdjust)
+	l.rules = config.Limits.enter(config.Name, strategy, l.denials.ForgetAll)
+	l.share = adjust.New(config.Adjust, l.failures.adjust)
 	return l, nil
 }
 
@@ -79,7 +80,7 @@ func (l *Limiter) makeStages(pool any) (err error) {
 		}
 		l.circuit = circuit.New(timeout, l.sign, func(open bool, why error) {
 			if !open {
-				session.Recovered(l.session)
+				postgres.Recovered(l.session)
 			}
 			l.failures.circuit(open, why)
 		})
@@ -94,11 +95,15 @@ func (l *Limiter) makeStages(pool any) (err error) {
 	if c.NewKeys.Limit == (Limit{}) {
 		return nil
 	}
-	if l.newKeys, err = newNewKeys(&c); err != nil {
-		return &ConfigError{"NewKeys", err}
+	asks := newkeys.Functions{
+		Look: l.obtain, Take: func(ctx context.Context, tokens []*claim) { l.obtain(ctx, l.unknown(tokens)) },
 	}
 	if !c.Combine.Off && !l.blocks() {
-		l.newKeys.looks = combine.New(1, combined)
+		l.looks = combine.New(1, combined)
+		asks.Look = l.looks.Decide
+	}
+	if l.newKeys, err = newkeys.New(c.Name, c.NewKeys.Limit, c.Durability, c.NewKeys.Keys, asks); err != nil {
+		return &ConfigError{"NewKeys", err}
 	}
 	return nil
 }
@@ -118,9 +123,9 @@ func (l *Limiter) Close(ctx context.Context) error {
 	reserved := l.queue.Close(ctx)
 	unanswered := l.waiting.Close(ctx)
 	unsettled := l.leases.Close(ctx)
-	givenUp := cmp.Or(l.newKeys.close(ctx), l.combiner.Close(ctx))
+	givenUp := cmp.Or(l.looks.Close(ctx), l.combiner.Close(ctx))
 	l.circuit.Close()
-	l.config.Limits.leave(ctx, l)
+	l.rules.Leave(ctx)
 	l.share.Close(ctx)
 	if l.nodes != l.config.Nodes {
 		l.nodes.Close()
@@ -146,5 +151,5 @@ func NewSQL(db *sql.DB, strategy Strategy, config Config) (*Limiter, error) {
 	if db == nil {
 		return nil, errors.New("pglimit: NewSQL needs a *sql.DB")
 	}
-	return newLimiter(db, session.OnSQLDB(db), strategy, config)
+	return newLimiter(db, postgres.OnSQLDB(db), strategy, config)
 }

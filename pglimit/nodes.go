@@ -14,7 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/pglimit/ratelimit/internal/session"
+	"github.com/pglimit/ratelimit/internal/postgres"
 	"github.com/pglimit/ratelimit/pglimit/internal/shards"
 )
 
@@ -48,8 +48,8 @@ type Nodes struct {
 
 // node is where the keys of some shards are.
 type node struct {
-	session Session
-	shunned atomic.Int64 // until then, since the start, because it failed
+	session    Session
+	restsUntil atomic.Int64 // is not asked before then, since the start, because it failed
 }
 
 // nodesEvery is how often the map of the shards is read, and how long a node that failed is not asked.
@@ -67,7 +67,7 @@ func NodesFrom(coordinator Pool, open func(host string, port uint16) (Pool, erro
 	if isNil(coordinator) {
 		return n
 	}
-	n.coordinator = session.OnPool(coordinator)
+	n.coordinator = postgres.OnPool(coordinator)
 	if pool, is := coordinator.(interface{ Config() *pgxpool.Config }); is && open == nil {
 		n.open = func(host string, port uint16) (Pool, error) { return n.openLike(pool.Config(), host, port) }
 	}
@@ -158,11 +158,11 @@ func (n *Nodes) of(key string) *node {
 	of, known := n.nodes[shard.Node]
 	if !known && !n.closed {
 		if pool, err := n.openAt(shard.Node); err == nil && !isNil(pool) {
-			of = &node{session: session.Sharded(session.OnPool(pool))}
+			of = &node{session: postgres.Sharded(postgres.OnPool(pool))}
 		}
 		n.nodes[shard.Node] = of
 	}
-	if of == nil || of.shunned.Load() > int64(time.Since(n.start)) {
+	if of == nil || of.restsUntil.Load() > int64(time.Since(n.start)) {
 		return nil
 	}
 	return of
@@ -237,35 +237,34 @@ func (n *Nodes) readMap(ctx context.Context) (*shards.Map, error) {
 	return shards.NewMap(from, to, hosts)
 }
 
-// at calls f on a session of the node that has the key, if Config.Nodes knows one that can be asked; else on the Limiter's.
-// straight: it was that of the node.
-func (l *Limiter) at(ctx context.Context, key string, f func(Session) error) (straight bool, err error) {
-	if l.nodes == nil {
-		return false, f(l.session)
+// at calls f on a session of the node that has the key, if one is known that can be asked; else on the Limiter's own.
+// straight: it was that of the node. A nil Nodes has none.
+func (n *Nodes) at(ctx context.Context, key string, own Session, f func(Session) error) (straight bool, err error) {
+	if n == nil {
+		return false, f(own)
 	}
-	if of := l.nodes.of(key); of != nil {
+	if of := n.of(key); of != nil {
 		err := f(of.session)
 		failed, again := nodeFailed(ctx, err)
 		if failed {
-			of.shunned.Store(int64(time.Since(l.nodes.start) + nodesEvery))
+			of.restsUntil.Store(int64(time.Since(n.start) + nodesEvery))
 		}
 		if !again {
 			return true, err
 		}
 	}
-	through := l.session
-	if l.distributed() {
-		through = session.Sharded(through)
+	if n.distributed() {
+		own = postgres.Sharded(own)
 	}
-	if err = f(through); errors.Is(err, session.ErrSharded) {
-		l.nodes.met.Store(true)
-		l.nodes.refresh()
+	if err = f(own); errors.Is(err, postgres.ErrSharded) {
+		n.met.Store(true)
+		n.refresh()
 	}
 	return false, err
 }
 
 // distributed says that the tables are known to be distributed.
-func (l *Limiter) distributed() bool { return l.nodes != nil && l.nodes.shards.Load() != nil }
+func (n *Nodes) distributed() bool { return n != nil && n.shards.Load() != nil }
 
 // lane is the lane of a key, of so many; -1: any.
 func (n *Nodes) lane(key string, lanes int) int {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/pglimit/ratelimit/pglimit/internal/claims"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
@@ -68,8 +69,8 @@ func (l *Limiter) Settle(ctx context.Context, decision Decision, actual int64, o
 	}
 	settled := append([]Decision{decision}, others...)
 	var refunds []Refund
-	charges := make(map[*Decision]*unit)
-	var units []*unit
+	charges := make(map[*Decision]*claim)
+	var asked []*claim
 	var all []*Decision
 	for i := range settled {
 		all = append(all, &settled[i])
@@ -97,12 +98,12 @@ func (l *Limiter) Settle(ctx context.Context, decision Decision, actual int64, o
 				r.Ahead = min(d.ResetAfter+r.Limit.Window(), MaxWindow-r.Limit.Window())
 			}
 			r.Tokens = min(more, int64((r.Limit.Window()+r.Ahead)/r.Limit.Token())) // at most what a full bucket has, and may owe
-			if err := l.finish(&r, r.Limit); err != nil {
+			if err := l.finish(&r, nil, r.Limit); err != nil {
 				return Decision{}, err
 			}
-			l.newKeys.letThrough(r.Bucket())
-			charges[d] = &unit{Requests: []Request{r}, Decisions: make([]Decision, 1)}
-			units = append(units, charges[d])
+			l.newKeys.LetThrough(r.Bucket())
+			charges[d] = claims.New(r)
+			asked = append(asked, charges[d])
 		}
 	}
 	if err := l.refund(ctx, refunds); err != nil {
@@ -110,17 +111,17 @@ func (l *Limiter) Settle(ctx context.Context, decision Decision, actual int64, o
 	}
 	ctx, cancel := l.outlasting(ctx)
 	defer cancel()
-	l.ask(ctx, units, len(units))
+	l.ask(ctx, asked, len(asked))
 	least := 0
 	for i := range settled {
 		d := &settled[i]
-		if u := charges[d]; u != nil {
-			if u.Err != nil {
-				return Decision{}, u.Err
+		if c := charges[d]; c != nil {
+			if c.Err != nil {
+				return Decision{}, c.Err
 			}
-			u.Decisions[0].Granted += d.Granted
+			c.Decisions[0].Granted += d.Granted
 			limit := d.Limit
-			*d = u.Decisions[0]
+			*d = c.Decisions[0]
 			d.Delay, d.Limit = 0, limit
 		} else {
 			d.Granted = actual
@@ -189,6 +190,17 @@ func (l *Limiter) refund(ctx context.Context, refunds []Refund) error {
 		if checkName(refunds[i].Limiter) == nil { // else it was only observed
 			l.counters.refundedTokens.Add(refunds[i].Tokens)
 		}
+	}
+	return nil
+}
+
+// isFree says that such a decision charged nothing, so that there is nothing to give back.
+func isFree(s Source) bool { return s == FromFallback || s == FromRule || s == FromNewKeys }
+
+// takenBeside is what the decision took under the rule that was only observed; nil: nothing.
+func takenBeside(d *Decision) *Decision {
+	if o := d.Observed; o != nil && o.Granted > 0 && !isFree(o.Source) {
+		return o
 	}
 	return nil
 }

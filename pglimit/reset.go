@@ -29,7 +29,7 @@ func (l *Limiter) Reset(ctx context.Context, key string) error {
 			return err
 		}
 		return l.call(ctx, "reset", 0, func(ctx context.Context) error {
-			_, err := l.at(ctx, key, func(session Session) error { return strategy.Reset(ctx, session, l.config.Name, key) })
+			_, err := l.nodes.at(ctx, key, l.session, func(session Session) error { return strategy.Reset(ctx, session, l.config.Name, key) })
 			return err
 		})
 	})

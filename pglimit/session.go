@@ -5,7 +5,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/pglimit/ratelimit/internal/session"
+	"github.com/pglimit/ratelimit/internal/postgres"
 	"github.com/pglimit/ratelimit/pglimit/internal/denials"
 )
 
@@ -37,7 +37,8 @@ func (l *Limiter) On(session Session) *Limiter {
 	in := &Limiter{
 		session: session, strategy: l.strategy, config: l.config, limit: l.limit,
 		timeout:  orDefault(l.config.Timeout, NoTimeout),
-		failures: l.failures, waiting: l.waiting, queue: l.queue, counters: l.counters, observers: l.observers, parent: l, rules: l.rules, foreign: l.foreign, share: l.share,
+		failures: l.failures, waiting: l.waiting, queue: l.queue, counters: l.counters, observers: l.observers, parent: l, rules: l.rules,
+		share:      l.share,
 		eachMemory: func(func(*denials.Memory)) {},
 	}
 	in.config.OnError = nil
@@ -50,7 +51,7 @@ func InTx(tx Tx) Session {
 	if isNil(tx) {
 		return nil
 	}
-	return session.InTx(tx)
+	return postgres.InTx(tx)
 }
 
 // OnConn returns a Session on a connection of the caller's, inside a transaction or not, for
@@ -60,7 +61,7 @@ func OnConn(conn *pgx.Conn) Session {
 	if conn == nil {
 		return nil
 	}
-	return session.OnConn(conn)
+	return postgres.OnConn(conn)
 }
 
 // InSQLTx is [InTx] for a transaction of database/sql: a *sql.Tx, or a type that embeds one, such
@@ -72,7 +73,7 @@ func InSQLTx(tx SQLTx) Session {
 	if isNil(tx) {
 		return nil
 	}
-	return session.InSQLTx(tx)
+	return postgres.InSQLTx(tx)
 }
 
 // OnSQLConn is [OnConn] for a connection of database/sql that is in no transaction: database/sql
@@ -81,5 +82,5 @@ func OnSQLConn(conn *sql.Conn) Session {
 	if conn == nil {
 		return nil
 	}
-	return session.OnSQLConn(conn)
+	return postgres.OnSQLConn(conn)
 }

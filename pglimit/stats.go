@@ -182,16 +182,14 @@ func (l *Limiter) Stats() Stats {
 		status := l.config.Limits.Status()
 		s.LimitsVersion, s.LimitsAge, s.LimitsFailing = status.Version, int64(status.Age/time.Second), int64(len(status.Failing))
 	}
-	if l.instance != nil {
-		live, _ := l.instance.live()
-		s.LiveInstances = int64(live)
-	}
+	live, _ := l.rules.Live()
+	s.LiveInstances = int64(live)
 	s.AdjustedPercent = adjust.Whole - l.share.Percent()
 	if l.share != nil {
 		s.AdjustFailed = l.share.Failures.Load()
 	}
 	if l.newKeys != nil {
-		s.NewKeys = l.newKeys.through.Load()
+		s.NewKeys = l.newKeys.Through.Load()
 	}
 	for i := range c.failed {
 		s.Failed[i] = c.failed[i].Load()

@@ -4,58 +4,24 @@ import (
 	"reflect"
 	"time"
 
-	"github.com/pglimit/ratelimit/internal/session"
+	"github.com/pglimit/ratelimit/internal/postgres"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
+// The words of package rate, which explains each: what is asked, what is answered, and what a value that cannot be kept is.
 type (
-	// Limit is Tokens per Period, at most Burst at once: see [rate.Limit] for its fields and
-	// methods. PerSecond, PerMinute, PerHour, Per, Every and ParseLimit make one.
-	Limit = rate.Limit
-
-	// Decision is the answer to a request: Allowed, Granted, Remaining, RetryAfter,
-	// ResetAfter, Delay, Blocked, BlockedFor, Contended, At, Source, Limiter, Key and Limit, which
-	// [rate.Decision] explains.
-	Decision = rate.Decision
-
-	// Source of a Decision: FromDatabase, FromMemory, FromLease or FromFallback.
-	Source = rate.Source
-
-	// Request asks for tokens of a bucket: see [rate.Request].
-	Request = rate.Request
-
-	// Durability of a grant, Relaxed or Durable: see [rate.Durability].
-	Durability = rate.Durability
-
-	// Pool is what [New] needs: a *pgxpool.Pool, or a type that embeds one.
-	Pool = session.Pool
-
-	// Tx is what [InTx] needs: a pgx.Tx, or a type that embeds one.
-	Tx = session.Tx
-
-	// SQLTx is what [InSQLTx] needs: a *sql.Tx, or a type that embeds one.
-	SQLTx = session.SQLTx
-
-	// RuleError says why a rule of the table pglimit.limits cannot be kept. It names the row.
-	RuleError = rate.RuleError
-	// LimitError says why a Limit cannot be kept. It names the field.
-	LimitError = rate.LimitError
-
-	// RequestError says why a Request is not valid. It names the field.
+	Limit        = rate.Limit
+	Request      = rate.Request
+	Decision     = rate.Decision
+	Source       = rate.Source
+	Durability   = rate.Durability
+	Block        = rate.Block
+	LimitRule    = rate.LimitRule
+	Action       = rate.Action
+	RuleError    = rate.RuleError
+	LimitError   = rate.LimitError
 	RequestError = rate.RequestError
-
-	// Block says when a key that is denied again and again is blocked, and for how long: see
-	// [rate.Block].
-	Block = rate.Block
-
-	// LimitRule is a row of the table pglimit.limits: see [rate.LimitRule] and [Limits].
-	LimitRule = rate.LimitRule
-
-	// Action of a LimitRule: Enforce, Observe, Allow, Deny or Off, see [rate.Action].
-	Action = rate.Action
-
-	// BlockError says why a Block is not valid. It names the field.
-	BlockError = rate.BlockError
+	BlockError   = rate.BlockError
 )
 
 // The types that authors of strategies need, each explained in package rate: the strategy, and
@@ -76,6 +42,13 @@ type (
 	Lease        = rate.Lease
 	Bucket       = rate.Bucket
 	HeldError    = rate.HeldError
+)
+
+// What is handed in: a *pgxpool.Pool for [New], a pgx.Tx for [InTx], a *sql.Tx for [InSQLTx], or a type that embeds one.
+type (
+	Pool  = postgres.Pool
+	Tx    = postgres.Tx
+	SQLTx = postgres.SQLTx
 )
 
 // The constants of the vocabulary, each explained in package rate.
@@ -105,39 +78,18 @@ const (
 	MaxBlock        = rate.MaxBlock
 )
 
-// The errors of a Limiter, to be tested with errors.Is.
+// The errors of a Limiter, to be tested with errors.Is, each explained in package rate.
 var (
-	// ErrUnavailable: Postgres cannot be reached, did not answer within Config.Timeout, or
-	// refuses for reasons of its own. The call may have taken its tokens or not.
-	ErrUnavailable = rate.ErrUnavailable
-
-	// ErrReadOnly: the server is a standby, or default_transaction_read_only is on. It is an
-	// ErrUnavailable, and nothing was taken.
-	ErrReadOnly = rate.ErrReadOnly
-
-	// ErrNotMigrated: the schema pglimit, or a part of it that the strategy needs, is missing.
-	ErrNotMigrated = rate.ErrNotMigrated
-
-	// ErrPermission: the database role may not do what the strategy does, or may not log in.
-	ErrPermission = rate.ErrPermission
-
-	// ErrSetting: a setting of the connection, the role or the database, or a certificate, is in the way.
-	ErrSetting = rate.ErrSetting
-
-	// ErrPooler: a pooler such as PgBouncer has mixed up prepared statements.
-	ErrPooler = rate.ErrPooler
-
-	// ErrOverloaded: as many callers as Config.MaxWaiting allows are already waiting.
-	ErrOverloaded = rate.ErrOverloaded
-
-	// ErrClosed: the Limiter was closed.
-	ErrClosed = rate.ErrClosed
-
-	// ErrNothingTaken: Postgres refused the call, and so took nothing.
+	ErrUnavailable  = rate.ErrUnavailable
+	ErrReadOnly     = rate.ErrReadOnly
+	ErrNotMigrated  = rate.ErrNotMigrated
+	ErrPermission   = rate.ErrPermission
+	ErrSetting      = rate.ErrSetting
+	ErrPooler       = rate.ErrPooler
+	ErrOverloaded   = rate.ErrOverloaded
+	ErrClosed       = rate.ErrClosed
 	ErrNothingTaken = rate.ErrNothingTaken
-
-	// ErrLocked: somebody else holds the bucket's row locked. Nothing was taken.
-	ErrLocked = rate.ErrLocked
+	ErrLocked       = rate.ErrLocked
 )
 
 // PerSecond is a Limit of n tokens per second with a Burst of n.

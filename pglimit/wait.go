@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/pglimit/ratelimit/internal/bucket"
+	"github.com/pglimit/ratelimit/pglimit/internal/claims"
 	"github.com/pglimit/ratelimit/pglimit/internal/queue"
 	"github.com/pglimit/ratelimit/pglimit/internal/wait"
 )
@@ -55,49 +56,39 @@ func (l *Limiter) wait(ctx context.Context, r Request, longest time.Duration) (D
 		longest = min(longest, l.config.MaxWait)
 	}
 	r.MaxWait = 0
-	if err := l.checkFields(&r); err != nil {
-		return Decision{}, err
-	}
-	limit := l.ready(ctx)
-	l.applyRule(&r)
-	if r.Rule != nil && r.Rule.MaxWait > 0 && (longest == 0 || r.Rule.MaxWait < longest) {
-		longest = r.Rule.MaxWait
-	}
-	if r.Limit == (Limit{}) {
-		r.Limit = limit
-	}
-	closed := l.queue.Enter(1)
-	if closed == nil {
+	own := l.ready(ctx)
+	waits := &turn{limiter: l, closed: l.queue.Enter(1)}
+	open := waits.closed == nil
+	if open {
 		defer l.queue.Leave(1)
-		ahead, err := l.longestWait(ctx, r.Limit, longest)
-		if err != nil {
-			return Decision{}, err
-		}
-		r.Ahead = ahead
 	}
-	if err := l.finish(&r, r.Limit); err != nil {
+	c := l.newClaim(r)
+	err := l.complete(c, 0, own, func(limit Limit, rule *LimitRule) (time.Duration, error) {
+		if !open {
+			return 0, nil // it fails in its turn
+		}
+		if rule != nil && rule.MaxWait > 0 && (longest == 0 || rule.MaxWait < longest) {
+			longest = rule.MaxWait
+		}
+		return l.longestWait(ctx, limit, longest)
+	})
+	if err != nil {
 		return Decision{}, err
 	}
-	u := &unit{Requests: []Request{r}, Decisions: make([]Decision, 1), Err: closed}
-	var own *queue.Waiter
-	if closed == nil && !l.ruled(u) && !l.adjust(u) && !l.known(u) {
-		own = l.findPlace(ctx, u)
-	}
-	r.Limit = u.Requests[0].Limit // of which it may have been given a share
-	l.observe(ctx, u)
 	told := false
 	defer func() {
-		if own != nil && !told { // a hook of the user's panics
-			l.queue.GiveUp(ctx, r, own)
+		if waits.place != nil && !told { // a hook of the user's panics
+			l.queue.GiveUp(ctx, c.Requests[0], waits.place)
 		}
 	}()
-	l.tell(ctx, u)
+	l.decide(ctx, []*claim{c}, waits)
 	told = true
-	switch d := u.Decisions[0]; {
-	case own != nil:
-		return l.waitUntilDue(ctx, r, own, d)
-	case u.Err != nil:
-		return Decision{}, u.Err
+	r = c.Requests[0]
+	switch d := c.Decisions[0]; {
+	case waits.place != nil:
+		return l.waitUntilDue(ctx, r, waits.place, d)
+	case c.Err != nil:
+		return Decision{}, c.Err
 	case d.Allowed && d.Delay > 0: // by the fallback
 		return l.waitUntilDue(ctx, r, l.queue.Add(r, d), d)
 	case d.Allowed:
@@ -107,24 +98,37 @@ func (l *Limiter) wait(ctx context.Context, r Request, longest time.Duration) (D
 	case d.Source == FromNewKeys:
 		return d, fmt.Errorf("%w: %w", ErrWaitTooLong, ErrTooManyNewKeys)
 	default:
-		return d, queue.TooLong(d.RetryAfter, u.Requests[0].Ahead)
+		return d, queue.TooLong(d.RetryAfter, r.Ahead)
 	}
 }
 
-// findPlace takes a vacant place, or asks Postgres for one. own is nil if there is none, or the tokens
-// are not Postgres's.
-func (l *Limiter) findPlace(ctx context.Context, u *unit) (own *queue.Waiter) {
+// turn is the stage of a caller who waits for a turn. Nil: nobody does.
+type turn struct {
+	limiter *Limiter
+	closed  error         // nobody may wait any more
+	place   *queue.Waiter // nil: there is none, or the tokens are not Postgres's
+}
+
+// queue answers the claim, if it is not answered yet: it takes a vacant place, or asks Postgres for one.
+func (t *turn) queue(ctx context.Context, all []*claim) []*claim {
+	if t == nil || len(all) == 0 {
+		return all
+	}
+	l, c := t.limiter, all[0]
+	if c.Err = t.closed; c.Err != nil {
+		return nil
+	}
 	joining, cancel := l.timed(ctx)
-	own, err := l.queue.Join(joining, &u.Requests[0])
+	place, err := l.queue.Join(joining, &c.Requests[0])
 	err = l.late(ctx, joining, err)
 	cancel()
-	if own != nil {
-		u.Decisions[0] = own.First
+	if place != nil {
+		c.Decisions[0] = place.First
 	} else if err == nil {
-		own, u.Decisions[0], err = l.askForPlace(ctx, u.Requests[0])
+		place, c.Decisions[0], err = l.askForPlace(ctx, c.Requests[0])
 	}
-	u.Err = err
-	return own
+	t.place, c.Err = place, err
+	return nil
 }
 
 // askForPlace asks Postgres. Who leaves meanwhile need not wait for the answer, but it is heard: what
@@ -141,14 +145,14 @@ func (l *Limiter) askForPlace(ctx context.Context, r Request) (own *queue.Waiter
 	go func() {
 		defer l.queue.Leave(1)
 		defer cancel()
-		u := &unit{Requests: []Request{r}, Decisions: make([]Decision, 1)}
-		l.ask(longer, []*unit{u}, 1)
-		d := u.Decisions[0]
+		c := claims.New(r)
+		l.ask(longer, []*claim{c}, 1)
+		d := c.Decisions[0]
 		own := l.queue.Answered(r, d)
 		if own != nil {
 			d = own.First
 		}
-		switch heard := caller.Answer(answer{own, d}, u.Err); {
+		switch heard := caller.Answer(answer{own, d}, c.Err); {
 		case heard:
 		case own != nil:
 			l.queue.GiveUp(longer, r, own)
@@ -250,16 +254,10 @@ func (l *Limiter) ReserveN(ctx context.Context, key string, n int64) (*Reservati
 	if err := l.canReserve(); err != nil {
 		return nil, err
 	}
-	own, r := l.ready(ctx), l.request(key, n)
-	r.Limit = Limit{}
-	if l.applyRule(&r); r.Limit == (Limit{}) {
-		r.Limit = own
-	}
-	r.Ahead = min(cmp.Or(l.config.MaxAhead, r.Limit.Window()), MaxWindow-r.Limit.Window())
-	if err := l.finish(&r, r.Limit); err != nil {
-		return nil, err
-	}
-	d, err := l.decideOne(ctx, &r)
+	r := Request{Key: key, Tokens: n}
+	d, err := l.decideOne(ctx, &r, func(limit Limit, _ *LimitRule) (time.Duration, error) {
+		return min(cmp.Or(l.config.MaxAhead, limit.Window()), MaxWindow-limit.Window()), nil
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -291,12 +289,4 @@ func (r *Reservation) Cancel(ctx context.Context) error {
 		return nil
 	}
 	return r.limiter.refund(ctx, refundsOf(r.request, r.decision, r.decision.Granted))
-}
-
-// observe asks about the rule that is only observed, for a unit that is decided by itself.
-func (l *Limiter) observe(ctx context.Context, u *unit) {
-	if o := l.observed([]*unit{u}); o != nil {
-		l.ask(ctx, l.unknown(o.units), 0)
-		o.note()
-	}
 }

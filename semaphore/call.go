@@ -5,14 +5,13 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
-	"math"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/pglimit/ratelimit/internal/call"
+	"github.com/pglimit/ratelimit/internal/postgres"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
@@ -26,28 +25,29 @@ var (
 	//go:embed sql/holders.sql
 	holdersFile string
 
-	acquireSQL = call.Statement(acquireFile, "permits")
-	renewSQL   = call.Statement(renewFile, "permits")
-	releaseSQL = call.Statement(releaseFile, "permits")
-	holdersSQL = call.Statement(holdersFile, "permits")
+	acquireSQL = postgres.Statement(acquireFile, "permits")
+	renewSQL   = postgres.Statement(renewFile, "permits")
+	releaseSQL = postgres.Statement(releaseFile, "permits")
+	holdersSQL = postgres.Statement(holdersFile, "permits")
 )
 
-// row sends a statement in a transaction of its own. Where transactions are above READ COMMITTED by default, Postgres
-// undoes it if another one was faster: it tries again until its time is over.
+// row sends a statement in its own transaction. If transactions are above READ COMMITTED by default, Postgres rolls it
+// back when another one was faster. Then row sends it again, until its time is over.
 func (s *Semaphore) row(ctx context.Context, sql string, args []any, into ...any) error {
-	return s.explain(call.Again(ctx, s.session, math.MaxInt, func() error { return s.session.Row(ctx, sql, args, into...) }))
+	return s.explain(postgres.Serialized(ctx, s.session, func() error {
+		return postgres.Again(ctx, s.session, 5, func() error { return s.session.Row(ctx, sql, args, into...) })
+	}))
 }
 
-// noDataFound is what acquire fails with where nothing says how many places there are.
+// noDataFound is the SQLSTATE of acquire if nothing says how many places there are.
 const noDataFound = "P0002"
 
-// explain is call.Explain, with ErrNotSet.
+// explain is postgres.Explain plus ErrNotSet.
 func (s *Semaphore) explain(err error) error {
-	var pg *pgconn.PgError
-	if errors.As(err, &pg) && pg.Code == noDataFound {
+	if postgres.Is(err, noDataFound) {
 		return fmt.Errorf("%w: %w: set it for all keys with \"pglimit limits set %s --action places --limit 5 --note WHY\", or have Config.Places: %w", rate.ErrNothingTaken, ErrNotSet, s.config.Name, err)
 	}
-	return call.Explain(err)
+	return postgres.Explain(err)
 }
 
 // outrun says that Postgres undid a call because others were faster.
@@ -59,13 +59,12 @@ func outrun(err error) bool {
 // answer of Postgres to a call for a place.
 type answer struct {
 	permit *Permit       // nil: there was no place
-	free   time.Duration // in which a permit expires, at the latest
-	doubt  string        // a holder who may have a place or not
+	free   time.Duration // until a permit expires, at the latest
+	doubt  string        // a holder that may or may not have a place
 	err    error
 }
 
-// ask asks for a place. The call goes on when ctx ends, up to its time limit: what it is
-// given then is released.
+// ask asks for a place. If ctx ends, the call continues up to its time limit, and releases the place that it gets.
 func (s *Semaphore) ask(ctx context.Context, key string, weight int64) (p *Permit, free time.Duration, err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, 0, err
@@ -132,7 +131,7 @@ func (s *Semaphore) acquire(ctx context.Context, key string, weight int64) answe
 	return answer{free: time.Duration(micros) * time.Microsecond}
 }
 
-// newHolder is a name that nobody else has.
+// newHolder returns a unique name.
 func (s *Semaphore) newHolder() string { return s.prefix + strconv.FormatUint(s.number.Add(1), 36) }
 
 func (s *Semaphore) acquireArgs(key string, weight int64, holder string) []any {
@@ -146,7 +145,7 @@ func (s *Semaphore) acquireArgs(key string, weight int64, holder string) []any {
 	return []any{s.config.Name, key, places, weight, s.config.TTL.Microseconds(), holder, otherwise}
 }
 
-// limited is the context of a call, which goes on when the caller leaves.
+// limited returns the context of a call, which continues when the caller leaves.
 func (s *Semaphore) limited(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), s.config.Timeout)
 }

@@ -4,12 +4,12 @@ import (
 	"context"
 	"time"
 
-	"github.com/pglimit/ratelimit/internal/call"
+	"github.com/pglimit/ratelimit/internal/postgres"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
-// endIdle lets Postgres end the transaction if this process does nothing for so many milliseconds: other calls
-// wait for its locks.
+// endIdle lets Postgres end the transaction if this process is silent for that many milliseconds: other calls wait for
+// its locks.
 const endIdle = "select pg_catalog.set_config('idle_in_transaction_session_timeout', $1::bigint::text, true)"
 
 // acquireIf acquires a permit in a transaction in which take returns nil. The permit is nil if there is no place.
@@ -21,8 +21,8 @@ func (s *Semaphore) acquireIf(ctx context.Context, key string, weight int64, tak
 	timed, cancel := context.WithTimeout(ctx, s.config.Timeout)
 	defer cancel()
 	t := transaction{semaphore: s, key: key, holder: s.newHolder(), weight: weight, take: take}
-	err := call.Again(timed, s.session, 5, func() error {
-		return s.session.OneConnection(timed, func(conn rate.Session) error { return t.run(timed, conn) })
+	err := postgres.Again(timed, s.session, 5, func() error {
+		return postgres.Transact(timed, s.session, func(b *postgres.Block) error { return t.run(timed, b) })
 	})
 	switch {
 	case err == nil && t.acquired:
@@ -38,7 +38,7 @@ func (s *Semaphore) acquireIf(ctx context.Context, key string, weight int64, tak
 	return nil, s.explain(err)
 }
 
-// transaction of a permit and what take takes.
+// transaction acquires a permit and runs take.
 type transaction struct {
 	semaphore   *Semaphore
 	key, holder string
@@ -49,27 +49,21 @@ type transaction struct {
 	acquired   bool
 	token      int64
 	refused    bool // by take
-	committing bool // whether it is committed Postgres may not have said
+	committing bool // the commit was sent, and its outcome may be unknown
 }
 
-// run ends the transaction in any case. What is called ctx ends with the caller, but for the commit.
-func (t *transaction) run(ctx context.Context, conn rate.Session) (err error) {
-	s, b := t.semaphore, call.BlockOn(conn)
+// run acquires and takes. Everything but the commit ends with ctx, when the caller leaves.
+func (t *transaction) run(ctx context.Context, b *postgres.Block) error {
+	s := t.semaphore
 	t.refused, t.committing = false, false
-	defer func() {
-		if !t.committing { // also if take panics
-			b.Abandon(ctx)
-		}
-	}()
 	t.sent = time.Now()
-	done, err := conn.Pipeline(ctx, rate.Statement{SQL: b.Open},
+	_, err := b.Begin(ctx,
 		rate.Statement{SQL: endIdle, Args: []any{max(1, s.config.Timeout.Milliseconds())}},
 		rate.Statement{SQL: acquireSQL, Args: s.acquireArgs(t.key, t.weight, t.holder), Into: []any{&t.acquired, &t.token, new(int64)}})
-	b.Opened = done > 0
 	if err != nil || !t.acquired {
 		return err
 	}
-	if err := t.take(ctx, conn); err != nil {
+	if err := t.take(ctx, b.Conn); err != nil {
 		t.refused = true
 		return err
 	}
@@ -79,7 +73,7 @@ func (t *transaction) run(ctx context.Context, conn rate.Session) (err error) {
 	limited, cancel := s.limited(ctx)
 	defer cancel()
 	t.committing = true
-	// The select fails where take has passed over an error that aborted the transaction: a commit would not say so.
-	_, err = conn.Pipeline(limited, rate.Statement{SQL: "select"}, rate.Statement{SQL: b.Keep})
-	return err
+	// The select fails if take ignored an error that aborted the transaction. The commit alone would not report that.
+	defer b.Doubt()
+	return b.Keep(limited, rate.Statement{SQL: "select"})
 }

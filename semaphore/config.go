@@ -12,19 +12,17 @@ import (
 // Config of a [Semaphore]. Name is required, and Places or FromTable. The zero value of
 // every other field is its default.
 type Config struct {
-	// Name of what is limited. Semaphores with the same Name share their keys, in
-	// whatever process they are. At most rate.MaxLimiterBytes long.
+	// Name of what is limited. Semaphores with the same Name share their keys, in all processes. At most
+	// rate.MaxLimiterBytes long.
 	Name string
 
-	// Places is how many there are for each key. At most 1e15. At most 1,000 permits of
-	// a key are held at once.
+	// Places is the number of places of each key, at most 1e15. At most 1,000 permits of a key are held at once.
 	Places int64
 
-	// FromTable lets the table pglimit.limits say how many places a key has, by its rules
-	// with the action places ("pglimit limits set jobs --action places --limit 5"). It is read
-	// with each call, by the statement that acquires, so a change holds from the next call on;
-	// it needs the right to read that table. Places is what holds for a key for which there is
-	// no rule; zero: then the error is ErrNotSet.
+	// FromTable takes the number of places from the rules of the table pglimit.limits with the action places ("pglimit
+	// limits set jobs --action places --limit 5"). The statement that acquires reads it, so a change applies from the
+	// next call on. It needs the right to read that table. Places applies to keys without a rule; if it is zero, they
+	// get ErrNotSet.
 	FromTable bool
 
 	// TTL is how long the place of a process that has crashed stays taken. A permit that
@@ -34,17 +32,15 @@ type Config struct {
 	// Timeout of one call to Postgres. Zero: a second, or the TTL if that is shorter.
 	Timeout time.Duration
 
-	// MaxWait is how long Acquire waits for a place: then the error is ErrFull. Zero: as
-	// long as the context allows.
+	// MaxWait is how long Acquire waits for a place before it returns ErrFull. Zero: as long as the context allows.
 	MaxWait time.Duration
 
-	// Poll is how often the first in line asks for a place, on average, in each process
-	// and for each key; the first few times it asks sooner. It asks at once when a
-	// permit is released in the same process. Zero: 250ms.
+	// Poll is the average time between two questions of the first caller in line, in each process and for each key. The
+	// first few come sooner, and one comes at once when a permit is released in the same process. Zero: 250ms.
 	Poll time.Duration
 
-	// Holder says in Peek and in the view pglimit.holders who holds a permit. At most 200
-	// bytes. Zero: the host's name and the number of this process.
+	// Holder is the name shown in Peek and in the view pglimit.holders. At most 200 bytes. Zero: the host's name and
+	// the number of this process.
 	Holder string
 }
 

@@ -7,13 +7,12 @@ import (
 	"time"
 )
 
-// line has the callers of this process who wait for a place of one key. The first one asks
-// Postgres for all of them.
+// line is the callers of this process who wait for a place of one key. The first one asks Postgres for all of them.
 type line struct{ callers []*caller }
 
-// caller is in a line.
+// caller waits in a line.
 type caller struct {
-	wake chan struct{} // has an element if it has become the first, or a place was given back
+	wake chan struct{} // has an element if the caller has become the first, or a place was released
 }
 
 // first pause between two questions, which doubles until it is Config.Poll.
@@ -33,7 +32,7 @@ func (s *Semaphore) wait(ctx context.Context, key string, weight int64) (*Permit
 	defer again.Stop()
 	poll, free := min(firstPoll, s.config.Poll), s.config.TTL
 	for {
-		pause := s.config.TTL // of others than the first, who are woken
+		pause := s.config.TTL // of callers behind the first, which are woken
 		if first {            // half a poll to one and a half, and not longer than until a permit expires
 			pause = max(time.Millisecond, min(poll/2+rand.N(poll), free)) //nolint:gosec // jitter
 			poll = min(2*poll, s.config.Poll)

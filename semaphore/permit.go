@@ -13,9 +13,8 @@ type Permit struct {
 	Key    string
 	Weight int64 // how many places it takes
 
-	// Token is larger than that of every permit of this key before: it is the database's
-	// time in nanoseconds, or one more than the last token. It is a fence: see the package's
-	// documentation.
+	// Token is larger than the Token of every earlier permit of this key: it is the database's time in nanoseconds, or
+	// one more than the last token. Use it for fencing: see the package documentation.
 	Token int64
 
 	semaphore *Semaphore
@@ -33,7 +32,7 @@ type Permit struct {
 	released  bool       // Postgres has answered
 }
 
-// newPermit is of a permit that was asked for at the time sent.
+// newPermit makes a permit that was requested at the time sent.
 func (s *Semaphore) newPermit(ctx context.Context, key string, weight, token int64, holder string, sent time.Time) *Permit {
 	p := &Permit{Key: key, Weight: weight, Token: token, semaphore: s, holder: holder, until: sent.Add(s.config.lifetime())}
 	p.ctx, p.cancel = context.WithCancelCause(ctx)
@@ -46,16 +45,16 @@ func (s *Semaphore) newPermit(ctx context.Context, key string, weight, token int
 	return p
 }
 
-// lifetime is how long a permit is held for certain from before it was asked for. A hundredth
-// is for the clocks of this machine and the database's, which may not go equally fast.
+// lifetime is how long a permit is certainly held, from before it was requested. One percent is subtracted, because the
+// clocks of this machine and of the database may run at different speeds.
 func (c Config) lifetime() time.Duration { return c.TTL - c.TTL/100 }
 
-// Context is that of Acquire, and ends also when the permit is released or lost: its cause is
-// ErrReleased or ErrLost then. Work that needs the permit runs under it.
+// Context is derived from that of Acquire. It also ends when the permit is released or lost; its cause is then
+// ErrReleased or ErrLost. Run work that needs the permit under it.
 func (p *Permit) Context() context.Context { return p.ctx }
 
-// Err returns nil while the permit is held, else ErrReleased or ErrLost. It looks at the
-// clock, so it is right also when the process was frozen until now. It asks Postgres nothing.
+// Err returns nil while the permit is held, else ErrReleased or ErrLost. It checks the clock, so it is right even if
+// the process was frozen until now. It does not call Postgres.
 func (p *Permit) Err() error {
 	p.expire()
 	p.mu.Lock()
@@ -63,7 +62,7 @@ func (p *Permit) Err() error {
 	return p.end
 }
 
-// expire loses the permit if its time is over.
+// expire marks the permit as lost if its time is over.
 func (p *Permit) expire() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -72,7 +71,7 @@ func (p *Permit) expire() {
 	}
 }
 
-// finish ends the time of the permit. It is locked.
+// finish ends the permit. p.mu is locked.
 func (p *Permit) finish(why error) {
 	if p.end != nil {
 		return
@@ -87,7 +86,7 @@ func (p *Permit) finish(why error) {
 	}
 }
 
-// renew makes the permit last longer, from before the call. After an error it soon tries again.
+// renew extends the permit, counted from before the call. After an error it soon tries again.
 func (p *Permit) renew() {
 	p.mu.Lock()
 	until := p.until
@@ -114,12 +113,12 @@ func (p *Permit) renew() {
 	}
 }
 
-// Release gives the place back, and ends Context. It does so also if ctx has ended: it takes at
-// most Config.Timeout, and uses the values of ctx only.
+// Release frees the place and ends Context, even if ctx has ended: it takes at most Config.Timeout, and uses only the
+// values of ctx.
 //
-// It returns nil if the permit was held until now, and ErrLost if it was lost before, each time
-// that it is called. Another error means that Postgres did not say: call it again, or leave it
-// to the TTL, after which the place comes back.
+// It returns nil if the permit was held until now, and ErrLost if it was lost before; repeated calls return the same.
+// Another error means that Postgres did not answer: call it again, or leave it to the TTL, after which the place is
+// free.
 func (p *Permit) Release(ctx context.Context) error {
 	p.expire()
 	p.mu.Lock()

@@ -9,25 +9,25 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/pglimit/ratelimit/internal/handle"
+	"github.com/pglimit/ratelimit/internal/postgres"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
 var (
-	// ErrFull: all places were taken for as long as the caller would wait (Config.MaxWait).
+	// ErrFull means that all places were taken for as long as the caller would wait (Config.MaxWait).
 	ErrFull = errors.New("semaphore: all places are taken")
 
-	// ErrLost: the permit has expired before it was released, so others may have the place.
+	// ErrLost means that the permit expired before it was released, so others may have the place.
 	ErrLost = errors.New("semaphore: the permit is lost")
 
-	// ErrReleased: the permit was released. It is the cause of the end of its Context.
+	// ErrReleased means that the permit was released. It is the cause of the end of its Context.
 	ErrReleased = errors.New("semaphore: the permit was released")
 
-	// ErrNotSet: nothing says how many places the key has: Config.FromTable is set, the
-	// table pglimit.limits has no rule for the key, and Config.Places is zero.
+	// ErrNotSet means that nothing says how many places the key has: Config.FromTable is set, the table pglimit.limits
+	// has no rule for the key, and Config.Places is zero.
 	ErrNotSet = errors.New("semaphore: the number of places is not set")
 
-	// ErrClosed: the Semaphore was closed.
+	// ErrClosed means that the Semaphore was closed.
 	ErrClosed = errors.New("semaphore: it is closed")
 )
 
@@ -37,58 +37,53 @@ type Semaphore struct {
 	session rate.Session
 	config  Config
 
-	prefix string // of the names of its holders, which nobody else has
+	prefix string // of the names of its holders; unique
 	number atomic.Uint64
 
 	ended context.Context    //nolint:containedctx // by Close
 	end   context.CancelFunc //
-	work  sync.WaitGroup     // calls, and what goes on behind a caller who has left
+	work  sync.WaitGroup     // calls, including those whose caller has left
 	mu    sync.Mutex         // guards lines; no work.Add comes after end
 	lines map[string]*line
 
 	held, waiting, acquired, refused, lost atomic.Int64
 }
 
-// DB is what an application has: a *pgxpool.Pool, or a *sql.DB with the driver
-// github.com/jackc/pgx/v5/stdlib or github.com/lib/pq. Of a type that embeds one, such as
-// sqlx.DB, pass the field DB.
-type DB interface{ handle.DB }
+// DB is an application's pool: a *pgxpool.Pool, or a *sql.DB with the driver github.com/jackc/pgx/v5/stdlib or
+// github.com/lib/pq. If your type embeds one, as sqlx.DB does, pass its field DB.
+type DB interface{ postgres.DB }
 
-// New makes a [Semaphore]. It asks Postgres nothing yet.
+// New makes a [Semaphore]. It does not call Postgres yet.
 func New[D DB](db D, config Config) (*Semaphore, error) {
 	config = config.withDefaults()
 	if err := config.validate(); err != nil {
 		return nil, err
 	}
-	from := handle.Of(db)
-	if from.IsNil() {
+	session := postgres.On(db)
+	if session == nil {
 		return nil, errors.New("semaphore: the pool is nil")
 	}
 	s := &Semaphore{
-		session: from.Session(), config: config, lines: map[string]*line{},
+		session: session, config: config, lines: map[string]*line{},
 		prefix: config.Holder + "/" + rand.Text()[:13] + "/",
 	}
 	s.ended, s.end = context.WithCancel(context.Background())
 	return s, nil
 }
 
-// Acquire waits for a place, in line behind the callers who came before, and returns a
-// permit for it: AcquireN of 1.
+// Acquire waits for a place, in line behind earlier callers, and returns a permit for it. It is AcquireN with 1.
 func (s *Semaphore) Acquire(ctx context.Context, key string) (*Permit, error) {
 	return s.AcquireN(ctx, key, 1)
 }
 
-// AcquireN acquires a permit that takes so many places at once, at most Config.Places. It
-// waits until ctx ends, or until Config.MaxWait has passed: then the error is ErrFull.
-// Callers in this process are served in the order in which they came, so one who waits for
-// many places is not passed by those who want few; among processes chance decides. To want
-// more than the table has (Config.FromTable) is an error, as it is to want more than
-// Config.Places.
+// AcquireN acquires a permit for weight places at once, at most Config.Places. It waits until ctx ends, or returns
+// ErrFull after Config.MaxWait. Callers in this process are served in order of arrival, so nobody overtakes a caller
+// that waits for many places. Between processes there is no order. With Config.FromTable, more places than the table
+// has are an error.
 //
-// ctx is also the parent of [Permit.Context]: to bound the wait and not the work, set
-// Config.MaxWait. An error other than ErrFull, ErrNotSet, ErrClosed and that of ctx means that Postgres
-// did not say. A caller who gives up leaves nothing behind: a place that it is given
-// nevertheless is released.
+// ctx is also the parent of [Permit.Context]: to bound the wait and not the work, set Config.MaxWait. An error other
+// than ErrFull, ErrNotSet, ErrClosed and that of ctx means that Postgres did not answer. A caller that gives up leaves
+// nothing behind: if it gets a place nevertheless, that is released.
 func (s *Semaphore) AcquireN(ctx context.Context, key string, weight int64) (*Permit, error) {
 	p, err := s.try(ctx, key, weight)
 	if p == nil && (err == nil || outrun(err)) {
@@ -97,13 +92,13 @@ func (s *Semaphore) AcquireN(ctx context.Context, key string, weight int64) (*Pe
 	return p, err
 }
 
-// TryAcquire is TryAcquireN of 1.
+// TryAcquire is TryAcquireN with 1.
 func (s *Semaphore) TryAcquire(ctx context.Context, key string) (p *Permit, ok bool, err error) {
 	return s.TryAcquireN(ctx, key, 1)
 }
 
-// TryAcquireN acquires a permit if there are so many places now, and if no caller in this
-// process waits for the key. If ok is false, there is no permit.
+// TryAcquireN acquires a permit if that many places are free now, and no caller in this process waits for the key.
+// Otherwise ok is false.
 func (s *Semaphore) TryAcquireN(ctx context.Context, key string, weight int64) (p *Permit, ok bool, err error) {
 	p, err = s.try(ctx, key, weight)
 	if p == nil && err == nil {
@@ -112,9 +107,9 @@ func (s *Semaphore) TryAcquireN(ctx context.Context, key string, weight int64) (
 	return p, p != nil, err
 }
 
-// TryAcquireIf is TryAcquireN, with a condition: take is called in the transaction that acquires the
-// permit, and if it returns an error, there is no permit, and nothing of that transaction is left. So a
-// permit and the tokens of limits are all or nothing:
+// TryAcquireIf is TryAcquireN with a condition: it calls take in the transaction that acquires the permit. If take
+// returns an error, there is no permit, and the transaction is rolled back. So a permit and the tokens of limits are
+// all or nothing:
 //
 //	permit, err := jobs.TryAcquireIf(ctx, tenant, 1, func(ctx context.Context, tx pglimit.Session) error {
 //		d, err := limiter.On(tx).Allow(ctx, user) // or DoAll
@@ -124,16 +119,15 @@ func (s *Semaphore) TryAcquireN(ctx context.Context, key string, weight int64) (
 //		return err
 //	})
 //
-// If there is no place, the error is ErrFull, and take is not called: no tokens are spent. After an
-// error of take, which is returned, no place is held. If ctx ends, or this process, before the
-// transaction commits, nothing is left. Another error of the commit means that Postgres did not say:
-// the place comes back then, and whether tokens were spent is not known.
+// If there is no place, the error is ErrFull, and take is not called: no tokens are spent. An error of take is
+// returned, and no place is held. If ctx or this process ends before the transaction commits, nothing is left. Another
+// error of the commit means that Postgres did not answer: the place becomes free again, and whether tokens were spent
+// is not known.
 //
-// take decides with the database of the Semaphore: the Limiter's must be the same one. It may be called
-// again, after a transaction that failed because others were faster. It should only decide: meanwhile
-// the rows of the key and of what it takes are locked. Postgres ends the transaction if it hears nothing for
-// as long as Config.Timeout, also if this process is frozen. The call is three round trips, or six over
-// database/sql.
+// take must use the database of the Semaphore. It may be called again, after a transaction that failed because others
+// were faster. It should only decide, because meanwhile the rows of the key and of what it takes are locked. Postgres
+// ends the transaction after a silence of Config.Timeout, even if this process is frozen. The call is three round
+// trips, or six over database/sql.
 func (s *Semaphore) TryAcquireIf(ctx context.Context, key string, weight int64, take func(ctx context.Context, tx rate.Session) error) (*Permit, error) {
 	others, err := s.check(key, weight)
 	if err != nil {
@@ -150,7 +144,7 @@ func (s *Semaphore) TryAcquireIf(ctx context.Context, key string, weight int64, 
 	return p, err
 }
 
-// try returns nil if there is no place, or others wait for one.
+// try returns nil if there is no place, or other callers wait for one.
 func (s *Semaphore) try(ctx context.Context, key string, weight int64) (*Permit, error) {
 	others, err := s.check(key, weight)
 	if err != nil {
@@ -163,7 +157,7 @@ func (s *Semaphore) try(ctx context.Context, key string, weight int64) (*Permit,
 	return p, err
 }
 
-// check what is asked for. others: callers in this process wait for a place of the key.
+// check checks the request. others: callers in this process wait for a place of the key.
 func (s *Semaphore) check(key string, weight int64) (others bool, err error) {
 	if err := rate.CheckKey(key); err != nil {
 		return false, err
@@ -181,9 +175,8 @@ func (s *Semaphore) check(key string, weight int64) (others bool, err error) {
 	return others, nil
 }
 
-// Close wakes callers who wait, with ErrClosed, and waits until their calls have ended.
-// Permits that are held stay so, and are renewed, until they are released. The error is that
-// of ctx.
+// Close wakes waiting callers with ErrClosed, and waits until their calls have ended. Permits stay held, and are
+// renewed, until they are released. The error is that of ctx.
 func (s *Semaphore) Close(ctx context.Context) error {
 	s.mu.Lock()
 	s.end()
@@ -201,7 +194,7 @@ func (s *Semaphore) Close(ctx context.Context) error {
 	}
 }
 
-// Config returns the Config of New, with its defaults.
+// Config returns the Config of New with its defaults.
 func (s *Semaphore) Config() Config { return s.config }
 
 // Stats of a Semaphore, since New.

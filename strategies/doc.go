@@ -50,10 +50,12 @@
 package strategies
 
 import (
+	"context"
 	"fmt"
 	"strings"
 
 	"github.com/pglimit/ratelimit/pglimit/rate"
+	"github.com/pglimit/ratelimit/strategies/internal/rows"
 )
 
 // Strategy is what each strategy of this package can do.
@@ -63,6 +65,39 @@ type Strategy interface {
 	rate.Resetter
 	rate.AllResetter
 	rate.Sweeper
+}
+
+// stored is what all but TokenBucket do alike with their rows, except deciding. The strategy S, which embeds it, names
+// its table.
+type stored[S interface{ table() *rows.Table }] struct{}
+
+func (stored[S]) kept() *rows.Table {
+	var strategy S
+	return strategy.table()
+}
+
+// Name is that of the table.
+func (s stored[S]) Name() string { return s.kept().Name }
+
+// Reset deletes the rows of the key.
+func (s stored[S]) Reset(ctx context.Context, session rate.Session, limiter, key string) error {
+	return s.kept().Reset(ctx, session, limiter, key)
+}
+
+// ResetAll deletes the rows of the limiter.
+func (s stored[S]) ResetAll(ctx context.Context, session rate.Session, limiter string) (int64, error) {
+	return s.kept().ResetAll(ctx, session, limiter)
+}
+
+// Ready says what keeps the session from granting, such as a read-only server or a right that is missing. It
+// writes nothing.
+func (s stored[S]) Ready(ctx context.Context, session rate.Session) error {
+	return rows.Ready(ctx, session, s.kept())
+}
+
+// Sweep walks the table by pages.
+func (s stored[S]) Sweep(ctx context.Context, session rate.Session, from rate.Cursor, limit int) (rate.Swept, error) {
+	return s.kept().Sweep(ctx, session, from, limit)
 }
 
 // All returns all strategies. The one that most people want is the first.

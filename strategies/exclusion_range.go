@@ -3,14 +3,11 @@ package strategies
 import (
 	"context"
 	_ "embed"
-	"errors"
 	"fmt"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgconn"
-
 	"github.com/pglimit/ratelimit/internal/bucket"
-	"github.com/pglimit/ratelimit/internal/call"
+	"github.com/pglimit/ratelimit/internal/postgres"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 	"github.com/pglimit/ratelimit/strategies/internal/rows"
 )
@@ -38,7 +35,7 @@ import (
 // ErrNothingTaken.
 //
 // It needs the extension btree_gist. The zero value is ready to use, concurrently.
-type ExclusionRange struct{}
+type ExclusionRange struct{ stored[ExclusionRange] }
 
 var _ Strategy = ExclusionRange{}
 
@@ -49,20 +46,17 @@ var (
 	exclusionRangeLookFile string
 	//go:embed sql/exclusion_range/step.sql
 	exclusionRangeStepFile string
-	//go:embed sql/exclusion_range/sweep.sql
-	sweepRangesFile string
 	//go:embed sql/exclusion_range/give_back.sql
 	giveBackRangeFile string
 
-	exclusionRangeTable = rows.NewTable("exclusion_range", sweepRangesFile)
-	exclusionRangeTake  = call.Statement(exclusionRangeTakeFile, "exclusion_range")
-	exclusionRangeLook  = call.Statement(exclusionRangeLookFile, "exclusion_range")
-	exclusionRangeStep  = call.Statement(exclusionRangeStepFile, "exclusion_range")
-	giveBackRange       = call.Statement(giveBackRangeFile, "exclusion_range")
+	exclusionRangeTable = rows.NewTable("exclusion_range")
+	exclusionRangeTake  = postgres.Statement(exclusionRangeTakeFile, "exclusion_range")
+	exclusionRangeLook  = postgres.Statement(exclusionRangeLookFile, "exclusion_range")
+	exclusionRangeStep  = postgres.Statement(exclusionRangeStepFile, "exclusion_range")
+	giveBackRange       = postgres.Statement(giveBackRangeFile, "exclusion_range")
 )
 
-// Name is exclusion_range.
-func (ExclusionRange) Name() string { return "exclusion_range" }
+func (ExclusionRange) table() *rows.Table { return exclusionRangeTable }
 
 // Check takes limits with a burst of 1.
 func (s ExclusionRange) Check(r *rate.Request) error {
@@ -84,8 +78,7 @@ func (ExclusionRange) Rule() rate.Rule { return bucket.Rule{} }
 
 // Take decides in one round trip.
 func (s ExclusionRange) Take(ctx context.Context, session rate.Session, requests []rate.Request) ([]rate.Decision, error) {
-	decisions, err := call.Each(ctx, session, s, requests, insertRange)
-	return decisions, explainRange(err)
+	return postgres.Each(ctx, session, s, requests, insertRange)
 }
 
 // lastRange is the last range of a bucket that has not ended, and the clock when it was read.
@@ -115,13 +108,13 @@ func (l lastRange) decision(r *rate.Request, granted bool) rate.Decision {
 }
 
 // insertRange takes the one token that a bucket has, even if the request wants more.
-func insertRange(ctx context.Context, session rate.Session, r *rate.Request, how call.Manner) (rate.Decision, error) {
+func insertRange(ctx context.Context, session rate.Session, r *rate.Request, how postgres.Manner) (rate.Decision, error) {
 	var last lastRange
 	if r.Tokens == 0 {
 		var hasRow, hidden bool
 		err := session.Row(ctx, exclusionRangeLook, []any{r.Key, r.Limiter}, &last.nowNS, &last.sinceNS, &last.untilNS, &hasRow, &hidden)
 		if err == nil && hidden {
-			err = call.ErrHidden
+			err = postgres.ErrHidden
 		}
 		d := last.decision(r, false)
 		d.HasRow = hasRow
@@ -151,41 +144,7 @@ func insertRange(ctx context.Context, session rate.Session, r *rate.Request, how
 
 // GiveBack removes the range of the grant.
 func (s ExclusionRange) GiveBack(ctx context.Context, session rate.Session, refunds []rate.Refund) error {
-	return explainRange(rows.GiveBack(ctx, session, s, refunds, giveBackRange, func(r rate.Refund, relaxed bool) []any {
+	return rows.GiveBack(ctx, session, s, refunds, giveBackRange, func(r rate.Refund, relaxed bool) []any {
 		return []any{r.Key, r.Limiter, r.At.UnixNano(), relaxed}
-	}))
-}
-
-// Reset deletes the rows.
-func (ExclusionRange) Reset(ctx context.Context, session rate.Session, limiter, key string) error {
-	return explainRange(exclusionRangeTable.Reset(ctx, session, limiter, key))
-}
-
-// ResetAll deletes the rows of the limiter: one for each grant, also where the range has
-// ended.
-func (ExclusionRange) ResetAll(ctx context.Context, session rate.Session, limiter string) (int64, error) {
-	removed, err := exclusionRangeTable.ResetAll(ctx, session, limiter)
-	return removed, explainRange(err)
-}
-
-// Ready says what keeps the session from granting, such as a read-only server or a right that is missing. It
-// writes nothing.
-func (ExclusionRange) Ready(ctx context.Context, session rate.Session) error {
-	return explainRange(rows.Ready(ctx, session, exclusionRangeTable))
-}
-
-// Sweep walks the table by pages.
-func (ExclusionRange) Sweep(ctx context.Context, session rate.Session, from rate.Cursor, limit int) (rate.Swept, error) {
-	swept, err := exclusionRangeTable.Sweep(ctx, session, from, limit)
-	return swept, explainRange(err)
-}
-
-// explainRange adds why the table of this strategy may be missing while the other tables
-// are there.
-func explainRange(err error) error {
-	var pg *pgconn.PgError
-	if errors.As(err, &pg) && pg.Code == call.UndefinedTable {
-		return fmt.Errorf("exclusion_range needs the extension btree_gist (an administrator may have to create it first): %w", err)
-	}
-	return err
+	})
 }

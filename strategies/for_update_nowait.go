@@ -5,10 +5,8 @@ import (
 	_ "embed"
 	"errors"
 
-	"github.com/jackc/pgx/v5/pgconn"
-
 	"github.com/pglimit/ratelimit/internal/bucket"
-	"github.com/pglimit/ratelimit/internal/call"
+	"github.com/pglimit/ratelimit/internal/postgres"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 	"github.com/pglimit/ratelimit/strategies/internal/rows"
 )
@@ -38,7 +36,7 @@ import (
 // fails with ErrNothingTaken.
 //
 // The zero value is ready to use, concurrently.
-type ForUpdateNowait struct{}
+type ForUpdateNowait struct{ stored[ForUpdateNowait] }
 
 var _ Strategy = ForUpdateNowait{}
 
@@ -50,14 +48,13 @@ var (
 	//go:embed sql/for_update_nowait/insert.sql
 	nowaitInsertFile string
 
-	nowaitTable  = rows.NewTable("for_update_nowait", "")
-	nowaitLock   = call.Statement(nowaitLockFile, "for_update_nowait")
-	nowaitUpdate = call.Statement(nowaitUpdateFile, "for_update_nowait")
-	nowaitInsert = call.Statement(nowaitInsertFile, "for_update_nowait")
+	nowaitTable  = rows.NewTable("for_update_nowait")
+	nowaitLock   = postgres.Statement(nowaitLockFile, "for_update_nowait")
+	nowaitUpdate = postgres.Statement(nowaitUpdateFile, "for_update_nowait")
+	nowaitInsert = postgres.Statement(nowaitInsertFile, "for_update_nowait")
 )
 
-// Name is for_update_nowait.
-func (ForUpdateNowait) Name() string { return "for_update_nowait" }
+func (ForUpdateNowait) table() *rows.Table { return nowaitTable }
 
 // Check takes any limit.
 func (s ForUpdateNowait) Check(r *rate.Request) error { return rate.Unsupported(s.Name(), r) }
@@ -67,33 +64,25 @@ func (ForUpdateNowait) Rule() rate.Rule { return bucket.Rule{} }
 
 // Take decides in two round trips.
 func (s ForUpdateNowait) Take(ctx context.Context, session rate.Session, requests []rate.Request) ([]rate.Decision, error) {
-	return call.Each(ctx, session, s, requests, lockAndTake)
+	return postgres.Each(ctx, session, s, requests, lockAndTake)
 }
 
-func lockAndTake(ctx context.Context, session rate.Session, r *rate.Request, how call.Manner) (rate.Decision, error) {
+func lockAndTake(ctx context.Context, session rate.Session, r *rate.Request, how postgres.Manner) (rate.Decision, error) {
 	if r.Tokens == 0 {
-		return nowaitTable.Peek(ctx, session, r)
+		return rows.Peek(ctx, session, r, nowaitTable.Look, new(bucket.Bucket))
 	}
 	var decision rate.Decision
-	err := session.OneConnection(ctx, func(conn rate.Session) error {
-		b := nowait{call.BlockOn(conn)}
-		for {
-			d, decided, err := b.lockAndTake(ctx, r, how)
-			if err != nil {
-				b.Abandon(ctx)
-				return err
-			}
-			if decided {
-				decision = d
-				return nil
-			}
+	err := postgres.Transact(ctx, session, func(b *postgres.Block) (err error) {
+		for decided := false; err == nil && !decided; {
+			decision, decided, err = nowait{b}.lockAndTake(ctx, r, how)
 		}
+		return err
 	})
 	return decision, err
 }
 
 // nowait is a transaction in which one request is decided.
-type nowait struct{ *call.Block }
+type nowait struct{ *postgres.Block }
 
 // sighting is a row as it was read, and the clock at that moment.
 type sighting struct {
@@ -107,13 +96,12 @@ func (s sighting) decision(r *rate.Request, granted int64) rate.Decision {
 
 // lockAndTake tries once to decide the request. It does not decide, and must be called again,
 // if another call made, swept, reset or emptied the row between the look and the lock.
-func (b nowait) lockAndTake(ctx context.Context, r *rate.Request, how call.Manner) (d rate.Decision, decided bool, err error) {
-	b.Opened = false
+func (b nowait) lockAndTake(ctx context.Context, r *rate.Request, how postgres.Manner) (d rate.Decision, decided bool, err error) {
 	seen, locked, err := b.lookAndLock(ctx, r)
 	if errors.Is(err, errContended) {
 		d = seen.decision(r, 0)
 		d.Contended = true
-		return d, true, b.Send(ctx, b.Undo)
+		return d, true, b.Undo(ctx)
 	}
 	if err != nil {
 		return d, false, err
@@ -124,7 +112,7 @@ func (b nowait) lockAndTake(ctx context.Context, r *rate.Request, how call.Manne
 	}
 	granted := row.bucket.Grantable(row.nowNS, r)
 	if locked == nil && seen.bucket.TokenNS > 0 && (granted > 0 || seen.bucket.Ahead(seen.nowNS)) {
-		return d, false, b.Send(ctx, b.Undo)
+		return d, false, b.Undo(ctx)
 	}
 	switch after := row.bucket.Stepped(row.nowNS); {
 	case granted > 0:
@@ -137,7 +125,7 @@ func (b nowait) lockAndTake(ctx context.Context, r *rate.Request, how call.Manne
 	case locked != nil && after != row.bucket: // corrected after a step of the clock: even a denial writes it
 		return row.decision(r, 0), true, b.update(ctx, r, after, how)
 	}
-	return row.decision(r, 0), true, b.Send(ctx, b.Keep)
+	return row.decision(r, 0), true, b.Keep(ctx)
 }
 
 var errContended = errors.New("strategies: the row is locked")
@@ -147,16 +135,14 @@ var errContended = errors.New("strategies: the row is locked")
 func (b nowait) lookAndLock(ctx context.Context, r *rate.Request) (seen sighting, locked *sighting, err error) {
 	unit := max(r.Unit, 1)
 	var row sighting
-	done, err := b.Conn.Pipeline(ctx,
-		rate.Statement{SQL: b.Open},
-		call.LockForWrites("for_update_nowait"),
+	done, err := b.Begin(ctx,
+		postgres.LockForWrites("for_update_nowait"),
 		rate.Statement{SQL: nowaitTable.Look, Args: []any{r.Key, r.Limiter}, Into: append(append([]any{&seen.nowNS}, seen.bucket.Fields()...), nil)},
 		rate.Statement{SQL: nowaitLock, Args: []any{r.Key, r.Limiter, int64(r.Limit.Token()), int64(r.Limit.Window()) - unit*int64(r.Limit.Token())}, Into: row.bucket.Fields()},
 		rate.Statement{SQL: "select pglimit.clock_ns()", Into: []any{&row.nowNS}},
 	)
-	b.Opened = done > 0
-	const looked = 3 // of the statements above
-	if pg := (*pgconn.PgError)(nil); done == looked && errors.As(err, &pg) && pg.Code == call.LockNotAvailable {
+	const looked = 2 // of the statements above
+	if done == looked && postgres.Is(err, postgres.LockNotAvailable) {
 		err = errContended
 	}
 	if row.bucket.TokenNS > 0 {
@@ -166,13 +152,13 @@ func (b nowait) lookAndLock(ctx context.Context, r *rate.Request) (seen sighting
 }
 
 // update is the second round trip: it writes the locked row and commits.
-func (b nowait) update(ctx context.Context, r *rate.Request, after bucket.Bucket, how call.Manner) error {
+func (b nowait) update(ctx context.Context, r *rate.Request, after bucket.Bucket, how postgres.Manner) error {
 	return b.keepWith(ctx, how, rate.Statement{SQL: nowaitUpdate, Args: []any{r.Key, r.Limiter, after.FullNS, after.TokenNS, after.AtNS}})
 }
 
 // insert is the second round trip for a key without a row. made.nowNS is 0 if another call
 // inserted the row first.
-func (b nowait) insert(ctx context.Context, r *rate.Request, tokens int64, how call.Manner) (made sighting, err error) {
+func (b nowait) insert(ctx context.Context, r *rate.Request, tokens int64, how postgres.Manner) (made sighting, err error) {
 	tokenNS := int64(r.Limit.Token())
 	err = b.keepWith(ctx, how, how.Statements(rate.Statement{
 		SQL: nowaitInsert, Args: []any{r.Key, r.Limiter, tokenNS, tokens * tokenNS},
@@ -181,36 +167,14 @@ func (b nowait) insert(ctx context.Context, r *rate.Request, tokens int64, how c
 	return made, err
 }
 
-func (b nowait) keepWith(ctx context.Context, how call.Manner, statements ...rate.Statement) error {
+func (b nowait) keepWith(ctx context.Context, how postgres.Manner, statements ...rate.Statement) error {
 	if how.Relaxed {
 		statements = append(statements, rate.Statement{SQL: "select pg_catalog.set_config('synchronous_commit', 'off', true)"})
 	}
-	_, err := b.Conn.Pipeline(ctx, append(statements, rate.Statement{SQL: b.Keep})...)
-	return err
+	return b.Keep(ctx, statements...)
 }
 
 // GiveBack gives tokens back, with one update for each refund.
 func (s ForUpdateNowait) GiveBack(ctx context.Context, session rate.Session, refunds []rate.Refund) error {
 	return nowaitTable.GiveBack(ctx, session, s, refunds)
-}
-
-// Reset deletes the row.
-func (ForUpdateNowait) Reset(ctx context.Context, session rate.Session, limiter, key string) error {
-	return nowaitTable.Reset(ctx, session, limiter, key)
-}
-
-// ResetAll deletes the rows of the limiter.
-func (ForUpdateNowait) ResetAll(ctx context.Context, session rate.Session, limiter string) (int64, error) {
-	return nowaitTable.ResetAll(ctx, session, limiter)
-}
-
-// Ready says what keeps the session from granting, such as a read-only server or a right that is missing. It
-// writes nothing.
-func (ForUpdateNowait) Ready(ctx context.Context, session rate.Session) error {
-	return rows.Ready(ctx, session, nowaitTable)
-}
-
-// Sweep walks the table by pages.
-func (ForUpdateNowait) Sweep(ctx context.Context, session rate.Session, from rate.Cursor, limit int) (rate.Swept, error) {
-	return nowaitTable.Sweep(ctx, session, from, limit)
 }

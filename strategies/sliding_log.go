@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/pglimit/ratelimit/internal/call"
+	"github.com/pglimit/ratelimit/internal/postgres"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 	"github.com/pglimit/ratelimit/strategies/internal/rows"
 	"github.com/pglimit/ratelimit/strategies/internal/window"
@@ -28,6 +28,8 @@ import (
 // A change of the limit is as with SlidingWindow. The zero value is ready to use, concurrently. All callers of a limiter
 // should have the same fields.
 type SlidingLog struct {
+	stored[SlidingLog]
+
 	// CountDenied counts a denied request as if it had been granted: a caller who does not stop asking gets nothing,
 	// until it has asked for less than the limit in a window. Of several units, those that are not granted are
 	// counted as denied.
@@ -59,8 +61,7 @@ var logTakeFile string
 // A row has N grants and N denials, and what is left of those under other limits.
 var slidingLogStatements = newWindowStatements("sliding_log", logTakeFile, 3*maxLog)
 
-// Name is sliding_log.
-func (SlidingLog) Name() string { return "sliding_log" }
+func (SlidingLog) table() *rows.Table { return slidingLogStatements.Table }
 
 // Check takes limits with a burst of at most 1,000.
 func (s SlidingLog) Check(r *rate.Request) error {
@@ -85,7 +86,7 @@ func (s SlidingLog) rule() window.Rule {
 
 // Take decides in one round trip.
 func (s SlidingLog) Take(ctx context.Context, session rate.Session, requests []rate.Request) ([]rate.Decision, error) {
-	return call.Each(ctx, session, s, requests, slidingLogStatements.by(s.rule(), func(r *rate.Request, how call.Manner) []any {
+	return postgres.Each(ctx, session, s, requests, slidingLogStatements.by(s.rule(), func(r *rate.Request, how postgres.Manner) []any {
 		return []any{r.Key, r.Limiter, r.Limit.Burst, int64(r.Limit.Window()), r.Tokens, r.Unit, how.Relaxed, how.Patience, int64(s.MinInterval), s.CountDenied}
 	}))
 }
@@ -93,25 +94,4 @@ func (s SlidingLog) Take(ctx context.Context, session rate.Session, requests []r
 // GiveBack takes tokens off the grant, with one update for each refund.
 func (s SlidingLog) GiveBack(ctx context.Context, session rate.Session, refunds []rate.Refund) error {
 	return slidingLogStatements.refund(ctx, session, s, s.rule(), refunds)
-}
-
-// Reset deletes the row.
-func (SlidingLog) Reset(ctx context.Context, session rate.Session, limiter, key string) error {
-	return slidingLogStatements.Reset(ctx, session, limiter, key)
-}
-
-// ResetAll deletes the rows of the limiter.
-func (SlidingLog) ResetAll(ctx context.Context, session rate.Session, limiter string) (int64, error) {
-	return slidingLogStatements.ResetAll(ctx, session, limiter)
-}
-
-// Ready says what keeps the session from granting, such as a read-only server or a right that is missing. It
-// writes nothing.
-func (SlidingLog) Ready(ctx context.Context, session rate.Session) error {
-	return rows.Ready(ctx, session, slidingLogStatements.Table)
-}
-
-// Sweep walks the table by pages.
-func (SlidingLog) Sweep(ctx context.Context, session rate.Session, from rate.Cursor, limit int) (rate.Swept, error) {
-	return slidingLogStatements.Sweep(ctx, session, from, limit)
 }

@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/pglimit/ratelimit/internal/call"
+	"github.com/pglimit/ratelimit/internal/postgres"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 	"github.com/pglimit/ratelimit/strategies/internal/rows"
 	"github.com/pglimit/ratelimit/strategies/internal/window"
@@ -37,6 +37,8 @@ import (
 //
 // The zero value is ready to use, concurrently.
 type SlidingWindow struct {
+	stored[SlidingWindow]
+
 	// Cells of a window, at most 100. Zero: 10. More cells grant a steady flow more of the limit, and make the row
 	// longer.
 	Cells int
@@ -51,8 +53,7 @@ const (
 
 var slidingWindowStatements = newWindowStatements("sliding_window", windowTakeFile, 250)
 
-// Name is sliding_window.
-func (SlidingWindow) Name() string { return "sliding_window" }
+func (SlidingWindow) table() *rows.Table { return slidingWindowStatements.Table }
 
 // Check takes any limit without a Calendar.
 func (s SlidingWindow) Check(r *rate.Request) error {
@@ -70,7 +71,7 @@ func (s SlidingWindow) rule() window.Rule { return window.Rule{Cells: cmp.Or(s.C
 // Take decides in one round trip.
 func (s SlidingWindow) Take(ctx context.Context, session rate.Session, requests []rate.Request) ([]rate.Decision, error) {
 	rule := s.rule()
-	return call.Each(ctx, session, s, requests, slidingWindowStatements.by(rule, func(r *rate.Request, how call.Manner) []any {
+	return postgres.Each(ctx, session, s, requests, slidingWindowStatements.by(rule, func(r *rate.Request, how postgres.Manner) []any {
 		return []any{r.Key, r.Limiter, r.Limit.Burst, int64(r.Limit.Window()), rule.Cell(r.Limit.Window()), r.Tokens, r.Unit, how.Relaxed, how.Patience}
 	}))
 }
@@ -78,27 +79,6 @@ func (s SlidingWindow) Take(ctx context.Context, session rate.Session, requests 
 // GiveBack gives tokens back to the cell that they were granted in, with one update for each refund.
 func (s SlidingWindow) GiveBack(ctx context.Context, session rate.Session, refunds []rate.Refund) error {
 	return slidingWindowStatements.refund(ctx, session, s, s.rule(), refunds)
-}
-
-// Reset deletes the row.
-func (SlidingWindow) Reset(ctx context.Context, session rate.Session, limiter, key string) error {
-	return slidingWindowStatements.Reset(ctx, session, limiter, key)
-}
-
-// ResetAll deletes the rows of the limiter.
-func (SlidingWindow) ResetAll(ctx context.Context, session rate.Session, limiter string) (int64, error) {
-	return slidingWindowStatements.ResetAll(ctx, session, limiter)
-}
-
-// Ready says what keeps the session from granting, such as a read-only server or a right that is missing. It
-// writes nothing.
-func (SlidingWindow) Ready(ctx context.Context, session rate.Session) error {
-	return rows.Ready(ctx, session, slidingWindowStatements.Table)
-}
-
-// Sweep walks the table by pages.
-func (SlidingWindow) Sweep(ctx context.Context, session rate.Session, from rate.Cursor, limit int) (rate.Swept, error) {
-	return slidingWindowStatements.Sweep(ctx, session, from, limit)
 }
 
 var (
@@ -114,66 +94,43 @@ var (
 
 // windowStatements are those of one table of windows.
 type windowStatements struct {
-	rows.Table
-	table, take, look, settle, giveBack string
+	*rows.Table
+	take, look, settle, giveBack string
 }
 
 // newWindowStatements are those of a table with so many cells in a row at most, before settle joins them.
 func newWindowStatements(table, takeFile string, most int) windowStatements {
 	statement := func(file string) string {
-		return call.Statement(strings.ReplaceAll(file, "$most", strconv.Itoa(most)), table)
+		return postgres.Statement(strings.ReplaceAll(file, "$most", strconv.Itoa(most)), table)
 	}
-	return windowStatements{rows.NewTable(table, ""), "pglimit." + table, statement(takeFile), statement(windowLookFile), statement(windowSettleFile), statement(windowGiveBackFile)}
+	return windowStatements{rows.NewTable(table), statement(takeFile), statement(windowLookFile), statement(windowSettleFile), statement(windowGiveBackFile)}
+}
+
+// windowRow is a row, and the rule that reads it.
+type windowRow struct {
+	window.Row
+	rule window.Rule
+}
+
+func (w *windowRow) Decision(r *rate.Request, nowNS, granted int64) rate.Decision {
+	return w.rule.Decision(&w.Row, r, nowNS, granted)
 }
 
 // by returns what decides one request by that rule, with those arguments of the statement that takes.
-func (s *windowStatements) by(rule window.Rule, args func(*rate.Request, call.Manner) []any) call.One {
-	return func(ctx context.Context, session rate.Session, r *rate.Request, how call.Manner) (rate.Decision, error) {
+func (s *windowStatements) by(rule window.Rule, args func(*rate.Request, postgres.Manner) []any) postgres.One {
+	return func(ctx context.Context, session rate.Session, r *rate.Request, how postgres.Manner) (rate.Decision, error) {
+		row := windowRow{rule: rule}
 		if r.Tokens == 0 {
-			return s.peek(ctx, session, rule, r)
+			return rows.Peek(ctx, session, r, s.look, &row)
 		}
-		for tries := 1; ; tries++ {
-			var granted *int64
-			var nowNS int64
-			var after window.Row
-			err := session.Row(ctx, s.take, args(r, how), append([]any{&granted, &nowNS}, append(after.Fields(), nil)...)...)
-			switch {
-			case err != nil:
-				return rate.Decision{}, err
-			case granted == nil:
-				// The row changed between the read and the lock: another request took tokens, or some came back. A new
-				// statement sees that. The loop ends, because tokens come back less often than a statement takes. (In a
-				// transaction that sees no changes of others, it would not.)
-				if tries == 100 && !session.Autocommits() {
-					return rate.Decision{}, call.ErrKeepsChanging
-				}
-			case *granted < 0:
-				settle := rate.Statement{SQL: s.settle, Args: []any{r.Key, r.Limiter}}
-				if _, err := session.Pipeline(ctx, how.Uncompiled(settle)...); err != nil {
-					return rate.Decision{}, err
-				}
-			default:
-				return rule.Decision(&after, r, nowNS, *granted), nil
-			}
-		}
+		return rows.Take(ctx, session, r, s.take, args(r, how), &row, func() []rate.Statement {
+			return how.Uncompiled(rate.Statement{SQL: s.settle, Args: []any{r.Key, r.Limiter}})
+		})
 	}
-}
-
-func (s *windowStatements) peek(ctx context.Context, session rate.Session, rule window.Rule, r *rate.Request) (rate.Decision, error) {
-	var nowNS int64
-	var row window.Row
-	var hidden bool
-	if err := session.Row(ctx, s.look, []any{r.Key, r.Limiter}, append(append([]any{&nowNS}, row.Fields()...), &hidden)...); err != nil {
-		return rate.Decision{}, err
-	}
-	if hidden {
-		return rate.Decision{}, call.ErrHidden
-	}
-	return rule.Decision(&row, r, nowNS, 0), nil
 }
 
 func (s *windowStatements) refund(ctx context.Context, session rate.Session, strategy rate.Strategy, rule window.Rule, refunds []rate.Refund) error {
 	return rows.GiveBack(ctx, session, strategy, refunds, s.giveBack, func(r rate.Refund, relaxed bool) []any {
-		return []any{r.Key, r.Limiter, int64(r.Limit.Window()), rule.Cell(r.Limit.Window()), r.Tokens, r.At.UnixNano(), relaxed, s.table}
+		return []any{r.Key, r.Limiter, int64(r.Limit.Window()), rule.Cell(r.Limit.Window()), r.Tokens, r.At.UnixNano(), relaxed, "pglimit." + s.Name}
 	})
 }

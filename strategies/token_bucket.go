@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"github.com/pglimit/ratelimit/internal/bucket"
-	"github.com/pglimit/ratelimit/internal/call"
+	"github.com/pglimit/ratelimit/internal/postgres"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 	"github.com/pglimit/ratelimit/strategies/internal/rows"
 )
@@ -46,12 +46,12 @@ var (
 	//go:embed sql/token_bucket/reset.sql
 	tokenBucketResetFile string
 
-	tokenBucketTable     = rows.NewTable("token_bucket", "")
-	tokenBucketTake      = call.Statement(tokenBucketTakeFile, "token_bucket")
-	tokenBucketTakeAhead = call.Statement(tokenBucketTakeAheadFile, "token_bucket")
-	tokenBucketLook      = call.Statement(tokenBucketLookFile, "token_bucket")
-	tokenBucketGiveBack  = call.Statement(tokenBucketGiveBackFile, "token_bucket")
-	tokenBucketReset     = call.Statement(tokenBucketResetFile, "token_bucket")
+	tokenBucketTable     = rows.NewTable("token_bucket")
+	tokenBucketTake      = postgres.Statement(tokenBucketTakeFile, "token_bucket")
+	tokenBucketTakeAhead = postgres.Statement(tokenBucketTakeAheadFile, "token_bucket")
+	tokenBucketLook      = postgres.Statement(tokenBucketLookFile, "token_bucket")
+	tokenBucketGiveBack  = postgres.Statement(tokenBucketGiveBackFile, "token_bucket")
+	tokenBucketReset     = postgres.Statement(tokenBucketResetFile, "token_bucket")
 )
 
 // Name is token_bucket.
@@ -80,18 +80,14 @@ func (s TokenBucket) Take(ctx context.Context, session rate.Session, requests []
 	case len(requests) > 1 && (grouped || session.Autocommits()):
 		return takeMany(ctx, session, requests, grouped)
 	case len(requests) > 1:
-		return call.Each(ctx, session, s, requests, takeOne)
+		return postgres.Each(ctx, session, s, requests, takeOne)
 	default:
-		d, err := call.Alone(ctx, session, r, takeOne)
-		if err != nil {
-			return nil, err
-		}
-		return []rate.Decision{d}, nil
+		return postgres.Alone(ctx, session, r, takeOne)
 	}
 }
 
 // takeOne decides one request.
-func takeOne(ctx context.Context, session rate.Session, r *rate.Request, how call.Manner) (rate.Decision, error) {
+func takeOne(ctx context.Context, session rate.Session, r *rate.Request, how postgres.Manner) (rate.Decision, error) {
 	switch {
 	case r.ID != "":
 		return takeOnce(ctx, session, r, how)
@@ -121,7 +117,7 @@ func takeOne(ctx context.Context, session rate.Session, r *rate.Request, how cal
 }
 
 // takeArgs are the arguments of take.sql.
-func takeArgs(r *rate.Request, how call.Manner) []any {
+func takeArgs(r *rate.Request, how postgres.Manner) []any {
 	most := r.Limit.Burst / r.Unit * r.Unit // the price of more may be no bigint, and a plan for this number alone works it out
 	return []any{r.Key, r.Limiter, int64(r.Limit.Token()), int64(r.Limit.Window()), min(r.Tokens, most), r.Unit, how.Patience, how.Relaxed, calendarOf(r)}
 }
@@ -176,5 +172,5 @@ func (TokenBucket) Ready(ctx context.Context, session rate.Session) error {
 
 // Sweep walks the table by pages, together with those of IDs, blocks and permits (see package semaphore).
 func (TokenBucket) Sweep(ctx context.Context, session rate.Session, from rate.Cursor, limit int) (rate.Swept, error) {
-	return tokenBucketTable.Sweep(ctx, session, from, limit, tokenBucketAnswers, tokenBucketBlocks, rows.NewTable("permits", ""))
+	return tokenBucketTable.Sweep(ctx, session, from, limit, tokenBucketAnswers, tokenBucketBlocks, rows.NewTable("permits"))
 }

@@ -5,7 +5,7 @@ import (
 	_ "embed"
 	"time"
 
-	"github.com/pglimit/ratelimit/internal/call"
+	"github.com/pglimit/ratelimit/internal/postgres"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 	"github.com/pglimit/ratelimit/strategies/internal/rows"
 )
@@ -14,14 +14,14 @@ var (
 	//go:embed sql/token_bucket/take_or_block.sql
 	tokenBucketTakeOrBlockFile string
 
-	tokenBucketBlocks      = rows.NewTable("token_bucket_blocks", "")
-	tokenBucketTakeOrBlock = call.Statement(tokenBucketTakeOrBlockFile, "token_bucket")
+	tokenBucketBlocks      = rows.NewTable("token_bucket_blocks")
+	tokenBucketTakeOrBlock = postgres.Statement(tokenBucketTakeOrBlockFile, "token_bucket")
 )
 
 // takeOrBlock decides a request with a Block. A denial is counted in a row of its own beside the bucket,
 // which it locks after that. If the database's clock steps back, a key stays blocked for as long as it
 // was when that row was last written; if it steps forward, the block ends sooner.
-func takeOrBlock(ctx context.Context, session rate.Session, r *rate.Request, how call.Manner) (d rate.Decision, err error) {
+func takeOrBlock(ctx context.Context, session rate.Session, r *rate.Request, how postgres.Manner) (d rate.Decision, err error) {
 	var numbers []int64
 	var blockedNS int64
 	if r.Tokens == 0 {

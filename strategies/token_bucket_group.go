@@ -7,9 +7,8 @@ import (
 	"slices"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/pglimit/ratelimit/internal/call"
+	"github.com/pglimit/ratelimit/internal/postgres"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
@@ -20,7 +19,7 @@ var (
 
 // takeGroup decides a group where Citus distributes the table: one transaction takes from one bucket after another, in lock order. Citus
 // commits it in two phases if the buckets are on several nodes. It is rolled back if one of them denies.
-func takeGroup(ctx context.Context, session rate.Session, requests []rate.Request, how call.Manner) ([]rate.Decision, error) {
+func takeGroup(ctx context.Context, session rate.Session, requests []rate.Request, how postgres.Manner) ([]rate.Decision, error) {
 	if slices.ContainsFunc(requests, func(r rate.Request) bool { return r.Group == 0 || r.Group != requests[0].Group }) {
 		return nil, errSeveralGroups
 	}
@@ -28,7 +27,7 @@ func takeGroup(ctx context.Context, session rate.Session, requests []rate.Reques
 	var off bool
 	rows := make([][]int64, len(requests))
 	statements := []rate.Statement{{SQL: "select not coalesce(nullif(pg_catalog.current_setting('pglimit.groups', true), '')::boolean, true)", Into: []any{&off}}}
-	for _, i := range call.Order(requests) {
+	for _, i := range postgres.Order(requests) {
 		statements = append(statements, rate.Statement{SQL: tokenBucketTake, Args: takeArgs(&requests[i], how), Into: []any{&rows[i]}})
 	}
 	granted := false
@@ -65,16 +64,11 @@ func takeGroup(ctx context.Context, session rate.Session, requests []rate.Reques
 // inTransaction sends the statements in one transaction, or behind a savepoint of the caller's. It is kept if keep, which is called after
 // they have succeeded, says so.
 func inTransaction(ctx context.Context, session rate.Session, statements []rate.Statement, keep func() bool) error {
-	return session.OneConnection(ctx, func(conn rate.Session) error {
-		b := call.BlockOn(conn)
-		done, err := conn.Pipeline(ctx, append([]rate.Statement{{SQL: b.Open}}, statements...)...)
-		b.Opened = done > 0
-		if err == nil && keep() {
-			err = b.Send(ctx, b.Keep)
-			b.Opened = err != nil
+	return postgres.Transact(ctx, session, func(b *postgres.Block) error {
+		if _, err := b.Begin(ctx, statements...); err != nil || !keep() {
+			return err
 		}
-		b.Abandon(ctx)
-		return err
+		return b.Keep(ctx)
 	})
 }
 
@@ -84,13 +78,13 @@ var groupPatience = "5ms"
 // waitForGroup does for one group what token_bucket_wait does: each row is taken from and let go. patience is a lock_timeout; nil: as long
 // as it takes. It returns the numbers, from 1, of the buckets whose rows were held for longer.
 func waitForGroup(ctx context.Context, session rate.Session, requests []rate.Request, patience *string) (held []int64, err error) {
-	for k, i := range call.Order(requests) {
+	for k, i := range postgres.Order(requests) {
 		var numbers []int64
-		take := rate.Statement{SQL: tokenBucketTake, Args: takeArgs(&requests[i], call.Manner{Relaxed: true, Patience: patience}), Into: []any{&numbers}}
-		err := call.Again(ctx, session, 5, func() error {
+		take := rate.Statement{SQL: tokenBucketTake, Args: takeArgs(&requests[i], postgres.Manner{Relaxed: true, Patience: patience}), Into: []any{&numbers}}
+		err := postgres.Again(ctx, session, 5, func() error {
 			return inTransaction(ctx, session, []rate.Statement{take}, func() bool { return false })
 		})
-		if pg := (*pgconn.PgError)(nil); patience != nil && errors.As(err, &pg) && pg.Code == call.LockNotAvailable {
+		if patience != nil && postgres.Is(err, postgres.LockNotAvailable) {
 			held = append(held, int64(k+1))
 		} else if err != nil {
 			return nil, err

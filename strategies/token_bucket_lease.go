@@ -5,7 +5,7 @@ import (
 	_ "embed"
 	"time"
 
-	"github.com/pglimit/ratelimit/internal/call"
+	"github.com/pglimit/ratelimit/internal/postgres"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
@@ -15,7 +15,7 @@ var (
 	//go:embed sql/token_bucket/lease.sql
 	tokenBucketLeaseFile string
 
-	tokenBucketLease = call.Statement(tokenBucketLeaseFile, "token_bucket")
+	tokenBucketLease = postgres.Statement(tokenBucketLeaseFile, "token_bucket")
 )
 
 // Lease settles the old lease and takes a new one, in one round trip. It locks the row, even
@@ -27,14 +27,14 @@ func (TokenBucket) Lease(ctx context.Context, session rate.Session, r rate.Lease
 	}
 	look := rate.Request{Limiter: r.Limiter, Key: r.Key, Limit: r.Limit, Unit: 1, Durability: r.Durability}
 	var numbers []int64
-	err := call.Again(ctx, session, 5, func() error {
+	err := postgres.Again(ctx, session, 5, func() error {
 		return session.Row(ctx, tokenBucketLease, []any{
 			r.Key, r.Limiter, int64(r.Limit.Token()), int64(r.Limit.Window()), r.Tokens, r.Share, r.TTL.Nanoseconds(),
-			r.Settle.Tokens, r.Spent, untilNS(r.Settle), call.MannerOf(session, []rate.Request{look}).Relaxed,
+			r.Settle.Tokens, r.Spent, untilNS(r.Settle), postgres.MannerOf(session, []rate.Request{look}).Relaxed,
 		}, &numbers)
 	})
 	if err != nil {
-		return rate.Lease{}, call.Explain(err)
+		return rate.Lease{}, postgres.Explain(err)
 	}
 	after := bucketOf(numbers[2:])
 	lease := rate.Lease{Tokens: numbers[1], Left: after.Decision(&look, numbers[0], 0)}

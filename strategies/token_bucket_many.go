@@ -12,8 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/pglimit/ratelimit/internal/bucket"
-	"github.com/pglimit/ratelimit/internal/call"
-	sessions "github.com/pglimit/ratelimit/internal/session"
+	"github.com/pglimit/ratelimit/internal/postgres"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
@@ -25,9 +24,9 @@ var (
 	//go:embed sql/token_bucket/take_shard.sql
 	tokenBucketTakeShardFile string
 
-	tokenBucketTakeMany  = call.Statement(tokenBucketTakeManyFile, "token_bucket")
-	tokenBucketTakeShard = call.Statement(tokenBucketTakeShardFile, "token_bucket")
-	tokenBucketWait      = call.Statement(tokenBucketWaitFile, "token_bucket")
+	tokenBucketTakeMany  = postgres.Statement(tokenBucketTakeManyFile, "token_bucket")
+	tokenBucketTakeShard = postgres.Statement(tokenBucketTakeShardFile, "token_bucket")
+	tokenBucketWait      = postgres.Statement(tokenBucketWaitFile, "token_bucket")
 )
 
 // many holds the arguments of a call of token_bucket_take_many: columns with one element per
@@ -52,20 +51,20 @@ type many struct {
 // first, so that nobody can be faster.
 func takeMany(ctx context.Context, session rate.Session, requests []rate.Request, grouped bool) (decisions []rate.Decision, err error) {
 	m := newMany(requests)
-	_, m.marked = session.(interface{ Sharded() })
+	m.marked = postgres.IsSharded(session)
 	m.sharded = m.marked
-	how, tries, sure := call.MannerOf(session, requests), 2, !session.Autocommits()
+	how, tries, sure := postgres.MannerOf(session, requests), 2, !session.Autocommits()
 	if grouped || len(m.keys) == 1 {
 		tries = 5
 	}
 	for {
-		err := call.Again(ctx, session, tries, func() (err error) {
+		err := postgres.Again(ctx, session, tries, func() (err error) {
 			decisions, err = m.take(ctx, session, how, sure)
 			sure = sure || grouped
 			return err
 		})
-		if pg := (*pgconn.PgError)(nil); !grouped || !errors.As(err, &pg) || pg.Code != call.LockNotAvailable || how.Patience == nil || ctx.Err() != nil {
-			return decisions, call.Explain(err)
+		if !grouped || !postgres.Is(err, postgres.LockNotAvailable) || how.Patience == nil || ctx.Err() != nil {
+			return decisions, postgres.Explain(err)
 		}
 		if err := m.wait(ctx, session, err); err != nil {
 			return nil, err
@@ -75,7 +74,7 @@ func takeMany(ctx context.Context, session rate.Session, requests []rate.Request
 
 // newMany sorts the requests into buckets.
 func newMany(requests []rate.Request) *many {
-	n, order := len(requests), call.Order(requests)
+	n, order := len(requests), postgres.Order(requests)
 	numbers := make([]int64, 6*n) // one allocation for six columns
 	column := func(i int) []int64 { return numbers[i*n : (i+1)*n : (i+1)*n] }
 	m := &many{
@@ -132,7 +131,7 @@ func oneForAll[T comparable](column []T) []T {
 }
 
 // take makes the call.
-func (m *many) take(ctx context.Context, session rate.Session, how call.Manner, sure bool) ([]rate.Decision, error) {
+func (m *many) take(ctx context.Context, session rate.Session, how postgres.Manner, sure bool) ([]rate.Decision, error) {
 	members, wants, units := m.members, m.wants, m.units
 	if m.plain {
 		members, wants, units = nil, nil, nil
@@ -149,13 +148,13 @@ func (m *many) take(ctx context.Context, session rate.Session, how call.Manner, 
 		case m.lasts != nil:
 			return takeGroup(ctx, session, m.requests, how)
 		case !m.marked && len(m.keys) > 1:
-			return nil, sessions.ErrSharded
+			return nil, postgres.ErrSharded
 		default:
 			err = session.Row(ctx, tokenBucketTakeShard, []any{
 				m.keys[0], m.keys, oneForAll(m.limiters), oneForAll(m.tokens), oneForAll(m.windows), oneForAll(m.asks),
 				members, wants, units, m.aheads, how.Patience, how.Relaxed, m.calendars,
 			}, &usual, &rest, &grants)
-			if pg := (*pgconn.PgError)(nil); errors.As(err, &pg) && (pg.Code == call.UndefinedFunction || strings.HasPrefix(pg.Message, "cache lookup failed for function")) {
+			if pg := (*pgconn.PgError)(nil); errors.As(err, &pg) && (pg.Code == postgres.UndefinedFunction || strings.HasPrefix(pg.Message, "cache lookup failed for function")) {
 				err = nil // the function is gone: the table is not distributed any more
 			}
 		}
@@ -227,17 +226,17 @@ func (m *many) wait(ctx context.Context, session rate.Session, err error) error 
 		}
 		numbers, failed = waitForGroup(ctx, session, m.requests, patience)
 	} else {
-		failed = call.Again(ctx, session, 5, func() error {
+		failed = postgres.Again(ctx, session, 5, func() error {
 			return session.Row(ctx, tokenBucketWait, []any{m.keys, oneForAll(m.limiters), patient}, &numbers, nil)
 		})
 	}
 	switch {
 	case patient:
-		return call.Explain(failed)
+		return postgres.Explain(failed)
 	case failed != nil || len(numbers) == 0:
-		return call.Explain(err)
+		return postgres.Explain(err)
 	}
-	held := &rate.HeldError{Err: call.Explain(err)}
+	held := &rate.HeldError{Err: postgres.Explain(err)}
 	for _, number := range numbers {
 		held.Held = append(held.Held, rate.Bucket{Limiter: m.limiters[number-1], Key: m.keys[number-1]})
 	}

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/pglimit/ratelimit/internal/call"
+	"github.com/pglimit/ratelimit/internal/postgres"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 	"github.com/pglimit/ratelimit/strategies/internal/rows"
 )
@@ -15,8 +15,8 @@ var (
 	//go:embed sql/token_bucket/take_once.sql
 	tokenBucketTakeOnceFile string
 
-	tokenBucketAnswers  = rows.NewTable("token_bucket_answers", "")
-	tokenBucketTakeOnce = call.Statement(tokenBucketTakeOnceFile, "token_bucket")
+	tokenBucketAnswers  = rows.NewTable("token_bucket_answers")
+	tokenBucketTakeOnce = postgres.Statement(tokenBucketTakeOnceFile, "token_bucket")
 )
 
 // takeOnce decides a request with an ID. A grant is kept beside the bucket, in the transaction of the
@@ -24,7 +24,7 @@ var (
 //
 // If the database's clock steps back, an ID is kept for longer, at most for another IDTTL from the
 // next request with it. If the clock steps forward, it is kept for less.
-func takeOnce(ctx context.Context, session rate.Session, r *rate.Request, how call.Manner) (rate.Decision, error) {
+func takeOnce(ctx context.Context, session rate.Session, r *rate.Request, how postgres.Manner) (rate.Decision, error) {
 	var numbers []int64
 	var windowNS int64 // of the grant
 	err := session.Row(ctx, tokenBucketTakeOnce, []any{

@@ -5,7 +5,7 @@ import (
 	_ "embed"
 
 	"github.com/pglimit/ratelimit/internal/bucket"
-	"github.com/pglimit/ratelimit/internal/call"
+	"github.com/pglimit/ratelimit/internal/postgres"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 	"github.com/pglimit/ratelimit/strategies/internal/rows"
 )
@@ -29,7 +29,7 @@ import (
 // fails with ErrNothingTaken.
 //
 // The zero value is ready to use, concurrently.
-type Upsert struct{}
+type Upsert struct{ stored[Upsert] }
 
 var _ Strategy = Upsert{}
 
@@ -37,12 +37,11 @@ var (
 	//go:embed sql/upsert/take.sql
 	upsertTakeFile string
 
-	upsertTable = rows.NewTable("upsert", "")
-	upsertTake  = call.Statement(upsertTakeFile, "upsert")
+	upsertTable = rows.NewTable("upsert")
+	upsertTake  = postgres.Statement(upsertTakeFile, "upsert")
 )
 
-// Name is upsert.
-func (Upsert) Name() string { return "upsert" }
+func (Upsert) table() *rows.Table { return upsertTable }
 
 // Check takes any limit, and requests Ahead: these have a longer window.
 func (s Upsert) Check(r *rate.Request) error {
@@ -56,63 +55,19 @@ func (Upsert) Rule() rate.Rule { return bucket.Rule{} }
 
 // Take decides in one round trip.
 func (s Upsert) Take(ctx context.Context, session rate.Session, requests []rate.Request) ([]rate.Decision, error) {
-	return call.Each(ctx, session, s, requests, upsertOne)
+	return postgres.Each(ctx, session, s, requests, upsertOne)
 }
 
-func upsertOne(ctx context.Context, session rate.Session, r *rate.Request, how call.Manner) (rate.Decision, error) {
+func upsertOne(ctx context.Context, session rate.Session, r *rate.Request, how postgres.Manner) (rate.Decision, error) {
+	var row bucket.Bucket
 	if r.Tokens == 0 {
-		return upsertTable.Peek(ctx, session, r)
+		return rows.Peek(ctx, session, r, upsertTable.Look, &row)
 	}
-	for tries := 1; ; tries++ {
-		var granted *int64
-		var nowNS int64
-		var after bucket.Bucket
-		err := session.Row(ctx, upsertTake,
-			[]any{r.Key, r.Limiter, int64(r.Limit.Token()), int64(r.Limit.Window() + r.Ahead), r.Tokens, r.Unit, how.Relaxed, how.Patience},
-			append([]any{&granted, &nowNS}, append(after.Fields(), nil)...)...)
-		switch {
-		case err != nil:
-			return rate.Decision{}, err
-		case granted == nil:
-			// The row changed between the read and the lock: another request took tokens, or
-			// a token came back. A new statement sees that. The loop ends, because tokens
-			// that come back faster than a statement takes do not count as a change. (In a transaction that
-			// sees no changes of others, it would not.)
-			if tries == 100 && !session.Autocommits() {
-				return rate.Decision{}, call.ErrKeepsChanging
-			}
-		case *granted == 0 && after.Ahead(nowNS):
-			if _, err := session.Pipeline(ctx, how.Statements(upsertTable.Step(r))...); err != nil {
-				return rate.Decision{}, err
-			}
-		default:
-			return after.Decision(r, nowNS, *granted), nil
-		}
-	}
+	args := []any{r.Key, r.Limiter, int64(r.Limit.Token()), int64(r.Limit.Window() + r.Ahead), r.Tokens, r.Unit, how.Relaxed, how.Patience}
+	return rows.Take(ctx, session, r, upsertTake, args, &row, func() []rate.Statement { return how.Statements(upsertTable.Step(r)) })
 }
 
 // GiveBack gives tokens back, with one update for each refund.
 func (s Upsert) GiveBack(ctx context.Context, session rate.Session, refunds []rate.Refund) error {
 	return upsertTable.GiveBack(ctx, session, s, refunds)
-}
-
-// Reset deletes the row.
-func (Upsert) Reset(ctx context.Context, session rate.Session, limiter, key string) error {
-	return upsertTable.Reset(ctx, session, limiter, key)
-}
-
-// ResetAll deletes the rows of the limiter.
-func (Upsert) ResetAll(ctx context.Context, session rate.Session, limiter string) (int64, error) {
-	return upsertTable.ResetAll(ctx, session, limiter)
-}
-
-// Ready says what keeps the session from granting, such as a read-only server or a right that is missing. It
-// writes nothing.
-func (Upsert) Ready(ctx context.Context, session rate.Session) error {
-	return rows.Ready(ctx, session, upsertTable)
-}
-
-// Sweep walks the table by pages.
-func (Upsert) Sweep(ctx context.Context, session rate.Session, from rate.Cursor, limit int) (rate.Swept, error) {
-	return upsertTable.Sweep(ctx, session, from, limit)
 }

@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/pglimit/ratelimit/internal/call"
+	"github.com/pglimit/ratelimit/internal/postgres"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 	"github.com/pglimit/ratelimit/strategies/internal/rows"
 	"github.com/pglimit/ratelimit/strategies/internal/warmup"
@@ -50,6 +50,8 @@ import (
 //
 // The zero value is ready to use, concurrently.
 type WarmUp struct {
+	stored[WarmUp]
+
 	// Period in which a key that is free gets cold, at most 24 h. A cold one that is in constant use is warm after it.
 	// Zero: 10 s.
 	Period time.Duration
@@ -77,15 +79,14 @@ var (
 	//go:embed sql/warm_up/give_back.sql
 	warmUpGiveBackFile string
 
-	warmUpTable    = rows.NewTable("warm_up", "")
-	warmUpTake     = call.Statement(warmUpTakeFile, "warm_up")
-	warmUpLook     = call.Statement(warmUpLookFile, "warm_up")
-	warmUpStep     = call.Statement(warmUpStepFile, "warm_up")
-	warmUpGiveBack = call.Statement(warmUpGiveBackFile, "warm_up")
+	warmUpTable    = rows.NewTable("warm_up")
+	warmUpTake     = postgres.Statement(warmUpTakeFile, "warm_up")
+	warmUpLook     = postgres.Statement(warmUpLookFile, "warm_up")
+	warmUpStep     = postgres.Statement(warmUpStepFile, "warm_up")
+	warmUpGiveBack = postgres.Statement(warmUpGiveBackFile, "warm_up")
 )
 
-// Name is warm_up.
-func (WarmUp) Name() string { return "warm_up" }
+func (WarmUp) table() *rows.Table { return warmUpTable }
 
 // Check takes any limit without a Calendar, and requests Ahead.
 func (s WarmUp) Check(r *rate.Request) error {
@@ -109,56 +110,23 @@ func (s WarmUp) rule() warmup.Rule {
 
 // Take decides in one round trip.
 func (s WarmUp) Take(ctx context.Context, session rate.Session, requests []rate.Request) ([]rate.Decision, error) {
-	return call.Each(ctx, session, s, requests, s.one)
+	return postgres.Each(ctx, session, s, requests, s.one)
 }
 
-func (s WarmUp) one(ctx context.Context, session rate.Session, r *rate.Request, how call.Manner) (rate.Decision, error) {
+func (s WarmUp) one(ctx context.Context, session rate.Session, r *rate.Request, how postgres.Manner) (rate.Decision, error) {
+	var row warmup.Row
 	if r.Tokens == 0 {
-		return warmUpPeek(ctx, session, r)
+		return rows.Peek(ctx, session, r, warmUpLook, &row)
 	}
 	rule := s.rule()
 	terms := rule.Terms(r.Limit)
-	for tries := 1; ; tries++ {
-		var granted *int64
-		var nowNS int64
-		var after warmup.Row
-		err := session.Row(ctx, warmUpTake,
-			[]any{
-				r.Key, r.Limiter, int64(r.Limit.Token()), r.Limit.Burst, r.Tokens, r.Unit, int64(r.Ahead),
-				int64(rule.Period), terms.Threshold, terms.Most, terms.Slope, how.Relaxed, how.Patience,
-			},
-			append([]any{&granted, &nowNS}, append(after.Fields(), nil)...)...)
-		switch {
-		case err != nil:
-			return rate.Decision{}, err
-		case granted == nil:
-			// The row changed between the read and the lock: another request was granted tokens. A new statement sees
-			// that. (In a transaction that sees no changes of others, it would not.)
-			if tries == 100 && !session.Autocommits() {
-				return rate.Decision{}, call.ErrKeepsChanging
-			}
-		case *granted == 0 && after.Ahead(nowNS):
-			step := rate.Statement{SQL: warmUpStep, Args: []any{r.Key, r.Limiter}}
-			if _, err := session.Pipeline(ctx, how.Statements(step)...); err != nil {
-				return rate.Decision{}, err
-			}
-		default:
-			return after.Decision(r, nowNS, *granted), nil
-		}
+	args := []any{
+		r.Key, r.Limiter, int64(r.Limit.Token()), r.Limit.Burst, r.Tokens, r.Unit, int64(r.Ahead),
+		int64(rule.Period), terms.Threshold, terms.Most, terms.Slope, how.Relaxed, how.Patience,
 	}
-}
-
-func warmUpPeek(ctx context.Context, session rate.Session, r *rate.Request) (rate.Decision, error) {
-	var nowNS int64
-	var row warmup.Row
-	var hidden bool
-	if err := session.Row(ctx, warmUpLook, []any{r.Key, r.Limiter}, append(append([]any{&nowNS}, row.Fields()...), &hidden)...); err != nil {
-		return rate.Decision{}, err
-	}
-	if hidden {
-		return rate.Decision{}, call.ErrHidden
-	}
-	return row.Decision(r, nowNS, 0), nil
+	return rows.Take(ctx, session, r, warmUpTake, args, &row, func() []rate.Statement {
+		return how.Statements(rate.Statement{SQL: warmUpStep, Args: []any{r.Key, r.Limiter}})
+	})
 }
 
 // GiveBack gives back the last grant, or a part of it, with one update for each refund.
@@ -166,25 +134,4 @@ func (s WarmUp) GiveBack(ctx context.Context, session rate.Session, refunds []ra
 	return rows.GiveBack(ctx, session, s, refunds, warmUpGiveBack, func(r rate.Refund, relaxed bool) []any {
 		return []any{r.Key, r.Limiter, int64(r.Limit.Token()), r.Limit.Burst, r.Tokens, r.At.UnixNano(), int64(r.Delay), relaxed}
 	})
-}
-
-// Reset deletes the row: the key is free, and cold.
-func (WarmUp) Reset(ctx context.Context, session rate.Session, limiter, key string) error {
-	return warmUpTable.Reset(ctx, session, limiter, key)
-}
-
-// ResetAll deletes the rows of the limiter.
-func (WarmUp) ResetAll(ctx context.Context, session rate.Session, limiter string) (int64, error) {
-	return warmUpTable.ResetAll(ctx, session, limiter)
-}
-
-// Ready says what keeps the session from granting, such as a read-only server or a right that is missing. It
-// writes nothing.
-func (WarmUp) Ready(ctx context.Context, session rate.Session) error {
-	return rows.Ready(ctx, session, warmUpTable)
-}
-
-// Sweep walks the table by pages.
-func (WarmUp) Sweep(ctx context.Context, session rate.Session, from rate.Cursor, limit int) (rate.Swept, error) {
-	return warmUpTable.Sweep(ctx, session, from, limit)
 }

@@ -11,25 +11,26 @@ import (
 )
 
 // Decision returns the decision that let a call through, from the context of its handler: that of the nearest
-// interceptor, and with [Config].Requests the first. ok is false if there is none, because the call was
-// skipped. A handler can tell its client what is left, for instance. To charge what the call really cost, use [Settle]. Give
-// nothing back by the decision, with Settle or Refund of the Limiter, where [Config].Refund may do so too: the tokens
-// would come back twice. Of a stream, the decision is that of its opening.
+// interceptor, and with [Config].Requests the first. ok is false if there is none, because the call was skipped. For a
+// stream, it is the decision of its opening. A handler can use it to tell its client what is left.
+//
+// To charge what the call really cost, use [Settle]. Do not pass the decision to Settle or Refund of the Limiter if
+// [Config].Refund may refund it too: the tokens would come back twice.
 func Decision(ctx context.Context) (d pglimit.Decision, ok bool) { return passed.Decision(ctx) }
 
-// Decisions returns those of all limits that let a call through, from the context of its handler: of interceptors in
-// a chain the first one's first, and of [Config].Requests in their order. Each names its Limiter and Key. Nil if there
-// are none.
+// Decisions returns the decisions of all limits that let a call through, from the context of its handler: of chained
+// interceptors the first one's first, and of [Config].Requests in their order. Each names its Limiter and Key. Nil if
+// there are none.
 func Decisions(ctx context.Context) []pglimit.Decision { return passed.Decisions(ctx) }
 
-// Settle charges what the call really cost in place of its Cost, of every limit of the nearest interceptor, in one round
-// trip: see [pglimit.Limiter.Settle]. An actual cost of 0 gives everything back. It works also when the client has gone:
+// Settle charges what the call really cost instead of its Cost, in every limit of the nearest interceptor, in one round
+// trip: see [pglimit.Limiter.Settle]. An actual cost of 0 returns everything. It works even if the client has gone:
 //
 //	charged, err := grpclimit.Settle(ctx, tokens)
 //
-// Call it once, in the context of the handler and before that returns. [Config].Refund is not asked then, whatever the error is. Of
-// a stream, it settles the opening. If the call was not limited, or Config.OnError of the Limiter let it through, it does
-// nothing: there is nothing to settle.
+// Call it once, in the context of the handler and before the handler returns. [Config].Refund is then not called,
+// whatever the error. For a stream, it settles the opening. If the call was not limited, or if Config.OnError of the
+// Limiter let it through, Settle does nothing.
 func Settle(ctx context.Context, actual int64) (charged pglimit.Decision, err error) {
 	charged, err = passed.Settle(ctx, actual)
 	if err != nil {
@@ -38,9 +39,9 @@ func Settle(ctx context.Context, actual int64) (charged pglimit.Decision, err er
 	return charged, err
 }
 
-// Failed says, in the context of the handler, that the call failed, although it ends with OK: [OnSuccess] keeps its
-// tokens, and [OnFailure] gives them back. It is for a login, say, whose answer has a field that says no. Call it
-// before the handler returns. If the call was not limited, it does nothing.
+// Failed marks the call as failed, although it ends with OK: [OnSuccess] keeps its tokens, and [OnFailure] returns
+// them. Use it, for example, for a login whose answer has a field that says no. Call it before the handler returns. If
+// the call was not limited, it does nothing.
 func Failed(ctx context.Context) { passed.Fail(ctx) }
 
 // limited is a stream whose context has the decisions of its opening.

@@ -20,8 +20,8 @@ import (
 
 // Denial of a call that is over the limit.
 type Denial struct {
-	// RetryAfter is the time until the call could be granted, if nobody else took any tokens. It
-	// is rounded up to whole milliseconds, as in the trailer, and at least one.
+	// RetryAfter is the time until the call could be granted, if nobody else takes tokens. It is rounded up to whole
+	// milliseconds, as in the trailer, and at least one.
 	RetryAfter time.Duration
 
 	// Decisions that denied: one, unless Config.Requests asked for several limits. Each names its
@@ -31,9 +31,8 @@ type Denial struct {
 	quotaSubject func(key string) string
 }
 
-// Status is RESOURCE_EXHAUSTED with the details RetryInfo and QuotaFailure. A violation of the latter
-// has the Limiter's name as its quota_id, the Burst as its quota_value, and the limit in its description.
-// Add details with WithDetails.
+// Status is RESOURCE_EXHAUSTED with the details RetryInfo and QuotaFailure. A violation has the Limiter's name as
+// quota_id, the Burst as quota_value, and the limit in its description. Add details with WithDetails.
 func (d *Denial) Status() *status.Status {
 	violations := make([]*errdetails.QuotaFailure_Violation, len(d.Decisions))
 	for i := range d.Decisions {
@@ -74,8 +73,8 @@ func wholeMillis(d time.Duration) time.Duration {
 	return max(d+time.Millisecond-1, time.Millisecond).Truncate(time.Millisecond)
 }
 
-// setPushback tells a client with a retry policy how many milliseconds to wait, or, if negative,
-// not to retry. A client that waited past its deadline would not learn the status.
+// setPushback tells a client with a retry policy how many milliseconds to wait, or, if negative, not to retry. A client
+// that waited past its deadline would not get the status.
 func setPushback(ctx context.Context, wait, longest time.Duration) {
 	if deadline, ends := ctx.Deadline(); ends {
 		longest = min(longest, time.Until(deadline))
@@ -88,7 +87,7 @@ func setPushback(ctx context.Context, wait, longest time.Duration) {
 	_ = grpc.SetTrailer(ctx, metadata.Pairs("grpc-retry-pushback-ms", strconv.FormatInt(pushback, 10)))
 }
 
-// fromFallback says that the decisions were not made by the limit, but by Config.OnError of the Limiter.
+// fromFallback says whether Config.OnError of the Limiter decided, instead of the limit.
 func fromFallback(decisions []pglimit.Decision) bool {
 	return decisions[0].Source == pglimit.FromFallback
 }

@@ -12,17 +12,17 @@ import (
 	"github.com/pglimit/ratelimit/pglimit"
 )
 
-// The errors that Config.Failed may get, besides those of the Limiter and of a key function of
-// yours, to be tested with errors.Is. A key function of yours may return ErrNoKey too.
+// Errors that Config.Failed may get, besides those of the Limiter and of your own key function. Test them with
+// errors.Is. Your key function may return ErrNoKey too.
 var (
-	// ErrNoKey: the call has no such key. [FirstOf] then tries the next.
+	// ErrNoKey means that the call has no such key. [FirstOf] then tries the next.
 	ErrNoKey = errors.New("grpclimit: the call has no key")
 
-	// ErrFallback: no decision is known, and Config.OnError of the Limiter has denied the call.
+	// ErrFallback means that no decision is known, and that Config.OnError of the Limiter denied the call.
 	ErrFallback = errors.New("grpclimit: no decision is known, and Config.OnError of the limiter denied the call")
 )
 
-// usageError is a fault of this server's: its key function, its configuration.
+// usageError is a fault of this server: of its key function or its configuration.
 type usageError struct{ err error }
 
 func (e *usageError) Error() string { return "grpclimit: " + e.err.Error() }
@@ -37,14 +37,13 @@ func (*fallbackError) Unwrap() error { return ErrFallback }
 // StatusOf is the status that an error ends a call with:
 //
 //   - the gRPC status that the error is or wraps, such as one that Config.Key returned;
-//   - INVALID_ARGUMENT if the key is longer than [pglimit.MaxKeyBytes], no UTF-8, or has a NUL byte, and if the call
+//   - INVALID_ARGUMENT if the key is longer than [pglimit.MaxKeyBytes], not UTF-8 or has a NUL byte, and if the call
 //     costs more than the burst, so that it could never be granted;
-//   - INTERNAL for any other error of Config.Key, an empty key, a cost of less than one, negative Tokens, and
-//     what else the server's configuration has wrong;
+//   - INTERNAL for any other error of Config.Key, an empty key, a cost below one, negative Tokens, and other faults of
+//     the server's configuration;
 //   - UNAVAILABLE for everything else: no decision is known.
 //
-// But a call whose client has cancelled, or whose deadline is over, ends with CANCELLED or
-// DEADLINE_EXCEEDED.
+// A call that its client has cancelled, or whose deadline is over, ends with CANCELLED or DEADLINE_EXCEEDED instead.
 func StatusOf(err error) *status.Status {
 	var chosen interface{ GRPCStatus() *status.Status }
 	var request *pglimit.RequestError

@@ -16,7 +16,7 @@ import (
 	"github.com/pglimit/ratelimit/semaphore"
 )
 
-// ErrBusy: as many calls as may be served at once are being served. Its status is UNAVAILABLE, with a RetryInfo.
+// ErrBusy means that the maximum number of calls is being served. Its status is UNAVAILABLE, with a RetryInfo.
 var ErrBusy error = busyError{}
 
 type busyError struct{}
@@ -30,33 +30,33 @@ func (e busyError) GRPCStatus() *status.Status {
 
 // InFlight says how [MaxInFlight] limits.
 type InFlight struct {
-	// Key says whom a call is counted for, or in Constant("all") for all together. Required.
+	// Key says whom a call is counted for; Constant("all") counts all calls together. Required.
 	Key KeyFunc
 
-	// Wait lets calls wait in line for a place, as long as MaxWait of the semaphore's Config says, and
-	// as long as the client waits. False: a call without a place is turned away at once.
+	// Wait lets calls wait in line for a place, as long as MaxWait of the semaphore's Config and the client allow.
+	// False: a call without a place is rejected at once.
 	Wait bool
 
-	// Failed may choose another error than the usual one. err is ErrBusy, or that of Key or of the
-	// database. Nil, or if it returns nil: StatusOf the error.
+	// Failed can choose another error than the usual one. err is ErrBusy, or an error of Key or of the database. Nil,
+	// or if it returns nil: StatusOf the error.
 	Failed func(ctx context.Context, call Call, err error) error
 
-	// Logger is told of failures, but not of ErrBusy. Nil: slog.Default().
+	// Logger gets failures other than ErrBusy. Nil: slog.Default().
 	Logger *slog.Logger
 }
 
-// InFlightInterceptor lets so many calls be served at once. Make one with [MaxInFlight]. Its methods
-// Unary and Stream are interceptors of a server. It is safe for concurrent use.
+// InFlightInterceptor limits how many calls are served at once. Make one with [MaxInFlight]. Its methods Unary and
+// Stream are interceptors of a server. It is safe for concurrent use.
 type InFlightInterceptor struct {
 	places *semaphore.Semaphore
 	config InFlight
 	fail   *Interceptor // whose method it is
 }
 
-// MaxInFlight makes an interceptor that lets at most so many calls of a key be served at once, in all
-// processes, as the semaphore has places. The others end with ErrBusy. A call holds its place until its
-// handler ends, also by a panic, or because the client has gone; a stream holds it until it ends. The
-// context of a call whose place is lost (see [semaphore.Permit]) is cancelled.
+// MaxInFlight makes an interceptor that limits how many calls of a key are served at once, in all processes together,
+// to the places of the semaphore. Others end with ErrBusy. A call holds its place until its handler ends, also by a
+// panic or because the client has gone; a stream holds it until it ends. If the place is lost (see [semaphore.Permit]),
+// the call's context is cancelled.
 //
 // Chain it before the interceptor of [New]: a call without a place then spends no token.
 func MaxInFlight(places *semaphore.Semaphore, config InFlight) (*InFlightInterceptor, error) {

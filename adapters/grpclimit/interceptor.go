@@ -58,8 +58,8 @@ func (i *Interceptor) Unary(ctx context.Context, request any, info *grpc.UnarySe
 	return response, err
 }
 
-// Stream is a [grpc.StreamServerInterceptor]. It charges the opening of the stream and, with
-// Config.PerMessage, each message of the client's.
+// Stream is a [grpc.StreamServerInterceptor]. It charges the opening of the stream and, with Config.PerMessage, each
+// message from the client.
 func (i *Interceptor) Stream(server any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 	ctx, call := stream.Context(), Call{Method: info.FullMethod}
 	if i.skips(ctx, call) {

@@ -59,7 +59,8 @@ func TestDeniedCall(t *testing.T) {
 	wantCode(t, client, codes.OK)
 }
 
-// A rule that denies has no limit to tell of. One that is only observed denies nothing, and what a rule allowed is not given back.
+// A rule that denies has no limit to tell of. One that is only observed denies nothing, and what a rule allowed is not
+// given back.
 func TestRulesOfTheTable(t *testing.T) {
 	t.Parallel()
 	limiter, err := pglimittest.New(pglimittest.Memory(), pglimit.Config{Name: "api", Limit: pglimit.PerMinute(3), Limits: pglimit.FixedLimits(
@@ -223,8 +224,8 @@ type okError struct{}
 func (okError) Error() string              { return "all is well" }
 func (okError) GRPCStatus() *status.Status { return status.New(codes.OK, "") }
 
-// A handler charges what the call cost, of a unary call and of a stream, once, and then Refund is not asked. Tokens that
-// Requests leaves out are the Cost, and its slice is not written to.
+// A handler charges what the call cost, of a unary call and of a stream, once, and then Refund is not asked. Tokens
+// that Requests leaves out are the Cost, and its slice is not written to.
 func TestAHandlerSettles(t *testing.T) {
 	t.Parallel()
 	limiter := newLimiter(t, pglimittest.Memory(), perHour(100))

@@ -24,13 +24,12 @@ import (
 // [Config].Failed, with the status that [StatusOf] has for it.
 type KeyFunc func(ctx context.Context, call Call) (string, error)
 
-// Subject counts calls for what authentication has found out: a user, a tenant, an organisation. of
-// returns it from the context, or "" if there is none: then the error is [ErrNoKey] and the answer
-// INTERNAL, because the interceptor that authenticates, and turns away clients that it does not
-// know, belongs in front. For calls without a subject, see [FirstOf]: FirstOf(Subject(…), Unauthenticated) ends
-// them with UNAUTHENTICATED.
+// Subject counts calls by what authentication found: a user, a tenant, an organisation. The function of returns it from
+// the context. If it returns "", the error is [ErrNoKey] and the answer INTERNAL, because the interceptor that
+// authenticates, and rejects unknown clients, belongs in front. For calls without a subject, see [FirstOf]:
+// FirstOf(Subject(…), Unauthenticated) ends them with UNAUTHENTICATED.
 //
-// The key is kind, a colon and the subject: "user:42". "Ann" and "ann" are two: return the subject as it is
+// The key is kind, a colon and the subject: "user:42". "Ann" and "ann" are different keys: return the subject as it is
 // stored, not as the client has spelt it.
 func Subject(kind string, of func(ctx context.Context) string) KeyFunc {
 	return func(ctx context.Context, _ Call) (string, error) {
@@ -42,12 +41,12 @@ func Subject(kind string, of func(ctx context.Context) string) KeyFunc {
 	}
 }
 
-// Metadata counts calls by the value of that metadata, such as x-api-key, that was checked before: a
-// client that may send whatever it likes has a new bucket each time. If it is missing, the error
-// is [ErrNoKey], and if it is missing or there twice, the answer is INVALID_ARGUMENT.
+// Metadata counts calls by the value of that metadata, such as x-api-key, that was checked before: a client that may
+// send anything gets a new bucket each time. If it is missing, the error is [ErrNoKey]; if it is missing or occurs
+// twice, the answer is INVALID_ARGUMENT.
 //
-// The key is the name in lower case, a colon and the value: "x-api-key:5f2e". It is stored in the
-// database: for secrets see [Hashed].
+// The key is the name in lower case, a colon and the value: "x-api-key:5f2e". It is stored in the database: for secrets
+// use [Hashed].
 func Metadata(name string) KeyFunc {
 	name = strings.ToLower(name)
 	return func(ctx context.Context, _ Call) (string, error) {
@@ -62,19 +61,17 @@ func Metadata(name string) KeyFunc {
 	}
 }
 
-// PeerIP counts calls by the address that called this server: "ip:192.0.2.7", or
-// "ip:2001:db8:0:1::/64", because a customer of a provider has at least 64 bits of an IPv6 address
-// to choose from. Zones are stripped, and IPv4 in IPv6 is IPv4. Behind a proxy all clients have
-// the address of the proxy: see [ClientIP]. A peer without an IP address, as on a Unix socket, is
-// answered with INTERNAL.
+// PeerIP counts calls by the address that called this server: "ip:192.0.2.7", or "ip:2001:db8:0:1::/64", because a
+// provider's customer has at least 64 bits of an IPv6 address to choose from. Zones are stripped, and IPv4 in IPv6 is
+// IPv4. Behind a proxy all clients have the address of the proxy: use [ClientIP]. A peer without an IP address, as on a
+// Unix socket, gets INTERNAL.
 func PeerIP(ctx context.Context, call Call) (string, error) { return peerIP(ctx, call) }
 
 var peerIP = ClientIP(httplimit.Proxies{})
 
-// ClientIP counts calls by the address of the client, as [PeerIP] does, also behind proxies of yours
-// that append the address that they were called from to the metadata x-forwarded-for, or to
-// that of Field: see [httplimit.Proxies]. If the address cannot be told for sure, the answer is
-// INTERNAL.
+// ClientIP counts calls by the address of the client, like [PeerIP], also behind your own proxies that append the
+// address that called them to the metadata x-forwarded-for, or to that of Field: see [httplimit.Proxies]. If the
+// address is not certain, the answer is INTERNAL.
 //
 // It panics if the proxies are not valid, as [httplimit.ClientIP] does.
 func ClientIP(proxies httplimit.Proxies) KeyFunc {
@@ -95,12 +92,12 @@ func ClientIP(proxies httplimit.Proxies) KeyFunc {
 
 // Method counts calls by their method: "method:/package.Service/Method".
 //
-// On a server with [grpc.UnknownServiceHandler], such as a proxy, clients choose the method, and
-// with it a new bucket each time: there let a function of yours map what is not known to one key.
+// On a server with [grpc.UnknownServiceHandler], such as a proxy, clients choose the method, and with it a new bucket
+// each time. There, use your own function that maps unknown methods to one key.
 func Method(_ context.Context, call Call) (string, error) { return "method:" + call.Method, nil }
 
-// Unauthenticated gives no call a key: each ends with UNAUTHENTICATED. It is for the end of a [FirstOf], where
-// nobody authenticates in front of the limiter.
+// Unauthenticated ends every call with UNAUTHENTICATED. Use it at the end of a [FirstOf], if nothing authenticates in
+// front of the limiter.
 func Unauthenticated(context.Context, Call) (string, error) {
 	return "", status.Error(codes.Unauthenticated, "this needs credentials: log in first")
 }
@@ -111,7 +108,7 @@ func Constant(key string) KeyFunc {
 }
 
 // Join counts calls by all of the keys at once, such as each user at each method:
-// "user:42|method:/package.Service/Method". All of them must be there.
+// "user:42|method:/package.Service/Method". Each key must be present.
 func Join(keys ...KeyFunc) KeyFunc {
 	return func(ctx context.Context, call Call) (string, error) {
 		parts := make([]string, len(keys))
@@ -129,11 +126,11 @@ func Join(keys ...KeyFunc) KeyFunc {
 	}
 }
 
-// escape keeps different parts different when they are joined.
+// escape keeps different keys different after they are joined.
 var escape = strings.NewReplacer("%", "%25", "|", "%7C")
 
-// FirstOf counts a call by the first of the keys that it has, for instance clients that are logged
-// in by user, and all others by address. Another error than [ErrNoKey] ends the search.
+// FirstOf counts a call by the first of the keys that it has, such as the user if there is one, else the address. Any
+// error other than [ErrNoKey] ends the search.
 func FirstOf(keys ...KeyFunc) KeyFunc {
 	return func(ctx context.Context, call Call) (string, error) {
 		err := fmt.Errorf("%w: FirstOf has no key functions", ErrNoKey)
@@ -147,9 +144,9 @@ func FirstOf(keys ...KeyFunc) KeyFunc {
 	}
 }
 
-// Hashed counts calls by the [Hash] of the key, which is what the database then stores. For API
-// keys, which nobody guesses, the secret may be nil. For what can be guessed, such as addresses of
-// people, give it at least 16 random bytes, the same in all instances.
+// Hashed counts calls by the [Hash] of the key, and the database stores only the hash. For API keys, which nobody can
+// guess, the secret may be nil. For guessable keys, such as addresses of people, use at least 16 random bytes, the same
+// in all instances.
 func Hashed(key KeyFunc, secret []byte) KeyFunc {
 	hash := Hash(secret)
 	return func(ctx context.Context, call Call) (string, error) {

@@ -12,16 +12,16 @@ import (
 	"github.com/pglimit/ratelimit/pglimit"
 )
 
-// refundTimeout ends a refund if the Limiter has NoTimeout: nobody waits without end.
+// refundTimeout ends a refund if the Limiter has NoTimeout, so that no wait is unbounded.
 const refundTimeout = 5 * time.Second
 
-// pass the call on. What was taken for it is given back if Config.Refund says so.
+// pass calls the handler, and refunds what was taken if Config.Refund says so.
 func (i *Interceptor) pass(ctx context.Context, call Call, taken []pglimit.Decision, handler func() error) error {
-	if i.config.Refund == nil || fromFallback(taken) { // what a fallback granted was not taken
+	if i.config.Refund == nil || fromFallback(taken) { // a fallback takes no tokens
 		return handler()
 	}
 	code := codes.Internal
-	defer func() { // also if the handler panics, which goes on behind this
+	defer func() { // also if the handler panics; the panic continues
 		if gone := ctx.Err(); gone != nil && code != codes.OK { // the handler failed of that, with any code
 			code = codeOf(gone)
 		}
@@ -34,7 +34,7 @@ func (i *Interceptor) pass(ctx context.Context, call Call, taken []pglimit.Decis
 	return err
 }
 
-// giveBack also if the client has gone, as Limiter.Refund does: that is when calls fail.
+// giveBack refunds even if the client has gone, as Limiter.Refund does: that is when calls fail.
 func (i *Interceptor) giveBack(ctx context.Context, call Call, taken []pglimit.Decision) {
 	ctx, cancel := context.WithTimeout(ctx, refundTimeout)
 	defer cancel()
@@ -53,18 +53,17 @@ func codeOf(err error) codes.Code {
 	return status.FromContextError(err).Code()
 }
 
-// OnFailure, as [Config].Refund, gives the tokens back of calls that ended with an error, or by [Failed]: only
-// successes count. Canceled and DeadlineExceeded count too, because they are up to the client. Do
-// not use it for streams whose clients can make them fail after they got what they wanted, by a
-// message that is not valid, for instance.
+// OnFailure is a [Config].Refund that returns the tokens of calls that ended with an error, or by [Failed]. Only
+// successes count. Canceled and DeadlineExceeded count too, because clients can cause them. Do not use it for streams
+// whose clients can make them fail after they got what they wanted, such as with an invalid message.
 func OnFailure(ctx context.Context, _ Call, code codes.Code) bool {
 	return !succeeded(ctx, code) && ctx.Err() == nil && code != codes.Canceled && code != codes.DeadlineExceeded
 }
 
-// OnSuccess, as [Config].Refund, gives the tokens back of calls that ended with OK, and without [Failed]: only
-// failures count, such as wrong passwords. The token is taken while the call runs: the burst is also how
-// many may run at once. Calls that their client has cancelled, or whose deadline is over, count too, whatever the
-// handler returned: it may have stopped before it knew.
+// OnSuccess is a [Config].Refund that returns the tokens of calls that ended with OK, and without [Failed]. Only
+// failures count, such as wrong passwords. The token is held while the call runs, so the burst also bounds how many run
+// at once. Calls that their client has cancelled, or whose deadline is over, count too, because the handler may have
+// stopped before it knew.
 func OnSuccess(ctx context.Context, _ Call, code codes.Code) bool {
 	return succeeded(ctx, code) && ctx.Err() == nil
 }
@@ -73,10 +72,10 @@ func succeeded(ctx context.Context, code codes.Code) bool {
 	return code == codes.OK && !passed.Failed(ctx)
 }
 
-// OnCodes, as [Config].Refund, gives the tokens back of calls that ended with one of the codes, such
-// as codes.Internal and codes.Unavailable. A client that can bring about one of them has no limit:
-// Canceled and DeadlineExceeded whenever it likes, and on a stream that it sends on also what Recv
-// returns, which is Internal for a malformed message and ResourceExhausted for one too large.
+// OnCodes is a [Config].Refund that returns the tokens of calls that ended with one of the codes, such as
+// codes.Internal and codes.Unavailable. A client that can cause one of them has no limit: Canceled and DeadlineExceeded
+// at any time, and on a client stream also what Recv returns, which is Internal for a malformed message and
+// ResourceExhausted for one that is too large.
 func OnCodes(uncounted ...codes.Code) func(context.Context, Call, codes.Code) bool {
 	uncounted = slices.Clone(uncounted)
 	return func(_ context.Context, _ Call, code codes.Code) bool { return slices.Contains(uncounted, code) }

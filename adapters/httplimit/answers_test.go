@@ -239,7 +239,8 @@ func TestWhatCannotBeDecided(t *testing.T) {
 	}
 }
 
-// A handler that asks the limiter itself answers as a middleware does: a denial, a block, and where no decision is known.
+// A handler that asks the limiter itself answers as a middleware does: a denial, a block, and where no decision is
+// known.
 func TestAHandlerAnswersAsTheMiddleware(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(memory *pglimittest.Strategy, c *pglimit.Config){

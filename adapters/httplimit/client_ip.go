@@ -8,42 +8,38 @@ import (
 	"strings"
 )
 
-// Proxies says which of the addresses that a request came through are proxies of yours, so that
-// the one in front of them is the client's. The zero Proxies is for a server that clients connect
-// to directly.
+// Proxies says which of the addresses that a request passed are your own proxies; the address in front of them is the
+// client's. The zero Proxies is for a server that clients connect to directly.
 //
-// Each proxy appends the address that it was called from to the header field: what stands to
-// the right was written by proxies of yours, and what stands to the left by anybody. So the
-// field is read from right to left, beginning with Request.RemoteAddr, the address that called
-// this server.
+// Each proxy appends the address that called it to the header field. The right end was written by your proxies, and
+// anything to the left of that may come from anybody. So the field is read from right to left, starting with
+// Request.RemoteAddr, the address that called this server.
 type Proxies struct {
-	// Prefixes of the proxies' addresses. The client is the first address that is in none of them,
-	// or the leftmost if all are. A client that does not come through a proxy is counted by its own
-	// address. Mind that the whole network in which your services are may be more than your
-	// proxies are: who has an address of Prefixes may say that he is anybody.
+	// Prefixes of the proxies' addresses. The client is the first address that is in none of them, or the leftmost if
+	// all are. A client that bypasses the proxies is counted by its own address. Do not list your whole network if only
+	// some of its machines are proxies: any machine in Prefixes can claim any client address.
 	Prefixes []netip.Prefix
 
-	// Count of proxies that each request passes, where their addresses are not known. If it is too
-	// low, all clients share the address of a proxy; if it is too high, clients choose theirs.
-	// Whoever can reach this server without a proxy chooses one too. Not together with Prefixes. It is also for
-	// a server on a Unix socket, where the caller has no address that Prefixes could have.
+	// Count of proxies that each request passes, if their addresses are not known. If it is too low, all clients share
+	// the address of a proxy; if it is too high, or if they can reach this server without a proxy, clients choose
+	// theirs. Not together with Prefixes. Use it on a Unix socket too, where the caller has no address for Prefixes to
+	// match.
 	Count int
 
-	// Field of the header. Empty: X-Forwarded-For. Another one, such as CF-Connecting-IP, may hold
-	// one address only; your proxy must set it on every request, whatever the client sent.
+	// Field of the header. Empty: X-Forwarded-For. A field such as CF-Connecting-IP may hold a single address; your
+	// proxy must set it on every request, whatever the client sent.
 	Field string
 
-	// IPv6 is how many leading bits of an IPv6 address are the client. From 1 to 128. Zero: 64,
-	// because a customer of a provider has at least 64 bits to choose from; many have 56, some 48.
+	// IPv6 is how many leading bits of an IPv6 address identify a client, from 1 to 128. Zero: 64, because a provider's
+	// customer has at least 64 bits to choose from; many have a /56, some a /48.
 	IPv6 int
 }
 
-// ClientIP counts requests by the address of the client: "ip:192.0.2.7", or "ip:2001:db8:0:1::/64".
-// Zones are stripped, and IPv4 in IPv6 is IPv4. If the address cannot be told for sure, the error is
-// answered with 500.
+// ClientIP counts requests by the address of the client: "ip:192.0.2.7", or "ip:2001:db8:0:1::/64". Zones are stripped,
+// and IPv4 in IPv6 is IPv4. If the address is not certain, the request gets an error and 500.
 //
-// It panics if the proxies are not valid: both Prefixes and Count, an invalid prefix, a negative
-// Count, an IPv6 out of range.
+// It panics if the proxies are not valid: both Prefixes and Count, an invalid prefix, a negative Count, an IPv6 out of
+// range.
 func ClientIP(proxies Proxies) KeyFunc {
 	if err := proxies.validate(); err != nil {
 		//nolint:forbidigo // as New does, when the program starts
@@ -89,7 +85,7 @@ func (p *Proxies) validate() error {
 	return nil
 }
 
-// client is the address of the client: the first, from right to left, that is not a proxy's.
+// client returns the address of the client: the first, from right to left, that is not a proxy's.
 func (p *Proxies) client(remote string, lines []string) (netip.Addr, error) {
 	if p.Count > 0 {
 		return p.behind(lines)
@@ -111,7 +107,7 @@ func (p *Proxies) client(remote string, lines []string) (netip.Addr, error) {
 	return addr, nil
 }
 
-// behind is the address in front of Count proxies: the last of them is RemoteAddr.
+// behind returns the address in front of Count proxies; the last of them is RemoteAddr.
 func (p *Proxies) behind(lines []string) (netip.Addr, error) {
 	chain, hop := hops{lines: lines}, ""
 	for n := range p.Count {
@@ -156,7 +152,7 @@ type hops struct {
 	line  string   // the rest of the one that is being read
 }
 
-// next address to the left. Lines are a list, and empty members of one are none.
+// next returns the next address to the left. Lines form one list, whose empty members are skipped.
 func (h *hops) next() (hop string, more bool) {
 	for {
 		if h.line == "" {

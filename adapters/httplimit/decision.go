@@ -8,26 +8,27 @@ import (
 	"github.com/pglimit/ratelimit/pglimit"
 )
 
-// Decision returns the decision that let a request through, from the context of the request: that of the nearest
-// middleware around the handler, and with [Config].Requests the first. ok is false if there is none, because
-// the request was skipped. A handler can tell its client what is left, for instance. To charge what the request really
-// cost, use [Settle]. Give nothing back by the decision, with Settle or Refund of the Limiter, where [Config].Refund may do so
-// too: the tokens would come back twice.
+// Decision returns the decision that let a request through, from the request's context: that of the nearest middleware
+// around the handler, and with [Config].Requests the first. ok is false if there is none, because the request was
+// skipped. A handler can use it to tell its client what is left.
+//
+// To charge what the request really cost, use [Settle]. Do not pass the decision to Settle or Refund of the Limiter if
+// [Config].Refund may refund it too: the tokens would come back twice.
 func Decision(ctx context.Context) (d pglimit.Decision, ok bool) { return passed.Decision(ctx) }
 
-// Decisions returns those of all limits that let a request through, from the context of the request: of nested
+// Decisions returns the decisions of all limits that let a request through, from the request's context: of nested
 // middlewares the outermost first, and of [Config].Requests in their order. Each names its Limiter and Key. Nil if
 // there are none.
 func Decisions(ctx context.Context) []pglimit.Decision { return passed.Decisions(ctx) }
 
-// Settle charges what the request really cost in place of its Cost, of every limit of the nearest middleware around the
-// handler, in one round trip: see [pglimit.Limiter.Settle]. An actual cost of 0 gives everything back. It works also when
-// the client has gone:
+// Settle charges what the request really cost instead of its Cost, in every limit of the nearest middleware, in one
+// round trip: see [pglimit.Limiter.Settle]. An actual cost of 0 returns everything. It works even if the client has
+// gone:
 //
 //	charged, err := httplimit.Settle(r.Context(), tokens)
 //
-// Call it once, and before the handler returns. [Config].Refund is not asked then, whatever the error is. If the request was not
-// limited, or Config.OnError of the Limiter let it through, it does nothing: there is nothing to settle.
+// Call it once, before the handler returns. [Config].Refund is then not called, whatever the error. If the request was
+// not limited, or if Config.OnError of the Limiter let it through, Settle does nothing.
 func Settle(ctx context.Context, actual int64) (charged pglimit.Decision, err error) {
 	charged, err = passed.Settle(ctx, actual)
 	if err != nil {
@@ -36,8 +37,8 @@ func Settle(ctx context.Context, actual int64) (charged pglimit.Decision, err er
 	return charged, err
 }
 
-// Failed says, in the context of the request, that it failed, whatever status it is answered with: [OnSuccess] keeps
-// its tokens, and [OnFailure] gives them back. It is for a login form, say, that is shown again with 200:
+// Failed marks the request as failed, whatever its status: [OnSuccess] keeps its tokens, and [OnFailure] returns them.
+// Use it, for example, for a login form that is shown again with 200:
 //
 //	httplimit.Failed(r.Context())
 //

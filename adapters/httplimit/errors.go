@@ -7,21 +7,21 @@ import (
 	"github.com/pglimit/ratelimit/pglimit"
 )
 
-// The errors that Config.Failed may get, besides those of the Limiter and of a key function of
-// yours, to be tested with errors.Is. A key function of yours may return them too.
+// Errors that Config.Failed may get, besides those of the Limiter and of your own key function. Test them with
+// errors.Is. Your key function may return them too.
 var (
-	// ErrNoKey: the request has no such key. [FirstOf] then tries the next.
+	// ErrNoKey means that the request has no such key. [FirstOf] then tries the next.
 	ErrNoKey = errors.New("httplimit: the request has no key")
 
-	// ErrBadRequest: the client left out the key, or sent one that cannot be counted. It is
-	// answered with 400 and not logged, and the text of the error is told to the client.
+	// ErrBadRequest means that the client left out the key, or sent one that cannot be counted. It is answered with 400
+	// and the text of the error, and not logged.
 	ErrBadRequest = errors.New("httplimit: the request cannot be counted")
 
-	// ErrUnauthorized: the client must log in first. It is answered with 401 and not logged, and the text of
-	// the error is told to the client. [Unauthorized] is a key function that returns it.
+	// ErrUnauthorized means that the client must log in first. It is answered with 401 and the text of the error, and
+	// not logged. [Unauthorized] is a key function that returns it.
 	ErrUnauthorized = errors.New("httplimit: the request has no valid credentials")
 
-	// ErrFallback: no decision is known, and Config.OnError of the Limiter has denied the request.
+	// ErrFallback means that no decision is known, and that Config.OnError of the Limiter denied the request.
 	ErrFallback = errors.New("httplimit: no decision is known, and Config.OnError of the limiter denied the request")
 )
 
@@ -35,7 +35,7 @@ type keyError struct {
 func (e *keyError) Error() string   { return e.why }
 func (e *keyError) Unwrap() []error { return e.is }
 
-// configError is what a field of Config brought about.
+// configError is an error caused by a field of Config.
 type configError struct {
 	field string
 	err   error
@@ -46,11 +46,11 @@ func (e *configError) Unwrap() error { return e.err }
 
 // StatusOf is the status with which an error is answered:
 //
-//   - 400 if it is an ErrBadRequest, as of a key that is longer than [pglimit.MaxKeyBytes] or no
-//     UTF-8, or if the request costs more than the burst, so that it could never be granted;
-//   - 401 if it is an ErrUnauthorized;
-//   - 500 for any other error of Config.Key, an empty key, a cost of less than one, negative Tokens,
-//     and what else the server's configuration has wrong;
+//   - 400 for an ErrBadRequest, such as a key that is longer than [pglimit.MaxKeyBytes] or not UTF-8, and if the
+//     request costs more than the burst, so that it could never be granted;
+//   - 401 for an ErrUnauthorized;
+//   - 500 for any other error of Config.Key, an empty key, a cost below one, negative Tokens, and other faults of the
+//     server's configuration;
 //   - 503 for everything else: no decision is known.
 func StatusOf(err error) int {
 	var request *pglimit.RequestError

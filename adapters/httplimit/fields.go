@@ -10,7 +10,7 @@ import (
 	"github.com/pglimit/ratelimit/pglimit"
 )
 
-// The fields, in the spelling of http.Header, which is canonical but not that of the draft.
+// The fields, in the canonical spelling of http.Header, which is not the draft's.
 const (
 	policyField    = "Ratelimit-Policy"
 	rateField      = "Ratelimit"
@@ -75,14 +75,14 @@ func (a *answer) addDraft11(h http.Header) {
 	a.add(rateField)
 }
 
-// isLimit says that the client has such a limit: not where a rule of the table pglimit.limits allows or denies everything,
-// Config.Adjust leaves nothing of it, or Config.NewKeys lets no new client through.
+// isLimit says whether the decision has a limit to show. It has none if a rule of the table pglimit.limits allows or
+// denies everything, if Config.Adjust leaves nothing, or if Config.NewKeys lets no new client through.
 func isLimit(d *pglimit.Decision) bool {
 	return d.Source != pglimit.FromRule && d.Source != pglimit.FromAdjust && d.Source != pglimit.FromNewKeys
 }
 
-// knows says whether the decision tells how many tokens are left. If a group is denied from
-// memory, nothing is known of the buckets that were not looked at.
+// knows says whether the decision tells how many tokens are left. If a group is denied from memory, the buckets that
+// were not looked at are unknown.
 func (a *answer) knows(d *pglimit.Decision) bool {
 	return a.allowed || !d.Allowed || d.Source != pglimit.FromMemory
 }
@@ -104,8 +104,8 @@ func (a *answer) separate() {
 	}
 }
 
-// appendPolicy appends the limit: q is the burst, and w the time in which it comes back, or the longest that a window of
-// its calendar can be.
+// appendPolicy appends the limit: q is the burst, and w the time in which it refills, or the longest length of a
+// calendar window.
 func (a *answer) appendPolicy(i int) {
 	limit := a.decisions[i].Limit
 	window := limit.Window()
@@ -117,9 +117,8 @@ func (a *answer) appendPolicy(i int) {
 	a.appendParameter(";w=", wholeSeconds(window))
 }
 
-// appendRate appends what is left: r tokens within the next t seconds. Of a bucket that has denied, t
-// or is empty, t is when to come back. Else it is the time in which r tokens come back, or until the window of the
-// calendar ends.
+// appendRate appends what is left: r tokens within the next t seconds. If the bucket has denied or is empty, t says
+// when to come back. Otherwise it is the time in which r tokens refill, or until the calendar window ends.
 func (a *answer) appendRate(i int) {
 	d := &a.decisions[i]
 	left, within := d.Remaining, d.Limit.WithBurst(d.Remaining).Window()
@@ -142,7 +141,7 @@ func (a *answer) appendParameter(name string, n int64) {
 	a.text = strconv.AppendInt(a.text, min(n, maxInteger), 10)
 }
 
-// addLegacy tells of the tightest limit: which denied, or has the fewest tokens left.
+// addLegacy shows the tightest limit: the one that denied, or the one with the fewest tokens left.
 func (a *answer) addLegacy(h http.Header) {
 	d := a.tightest()
 	if d == nil {

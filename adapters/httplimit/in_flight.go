@@ -9,30 +9,30 @@ import (
 	"github.com/pglimit/ratelimit/semaphore"
 )
 
-// ErrBusy: as many requests as may be served at once are being served.
+// ErrBusy means that the maximum number of requests is being served.
 var ErrBusy = errors.New("httplimit: too many requests are being served")
 
 // InFlight says how [MaxInFlight] limits.
 type InFlight struct {
-	// Key says whom a request is counted for, or in Constant("all") for all together. Required.
+	// Key says whom a request is counted for; Constant("all") counts all requests together. Required.
 	Key KeyFunc
 
-	// Wait lets requests wait in line for a place, as long as MaxWait of the semaphore's Config
-	// says, and as long as the client waits. False: a request without a place is turned away at once.
+	// Wait lets requests wait in line for a place, as long as MaxWait of the semaphore's Config and the client allow.
+	// False: a request without a place is rejected at once.
 	Wait bool
 
-	// Failed answers requests that are not passed on: err is ErrBusy, or that of Key or of the
-	// database. Nil: WriteFailed, which answers with StatusOf the error. Retry-After is set.
+	// Failed answers rejected requests: err is ErrBusy, or an error of Key or of the database. Nil: WriteFailed, which
+	// answers with StatusOf the error. Retry-After is set.
 	Failed func(w http.ResponseWriter, r *http.Request, err error)
 
-	// Logger is told of failures, but not of ErrBusy. Nil: slog.Default().
+	// Logger gets failures other than ErrBusy. Nil: slog.Default().
 	Logger *slog.Logger
 }
 
-// MaxInFlight makes a middleware that lets at most so many requests of a key be served at once, in all
-// processes, as the semaphore has places. The others are answered with 503 and Retry-After. A request
-// holds its place until its handler ends, also by a panic, or because the client has gone. The
-// context of a request whose place is lost (see [semaphore.Permit]) is cancelled.
+// MaxInFlight makes a middleware that limits how many requests of a key are served at once, in all processes together,
+// to the places of the semaphore. Others get 503 and Retry-After. A request holds its place until its handler ends,
+// also by a panic or because the client has gone. If the place is lost (see [semaphore.Permit]), the request's context
+// is cancelled.
 //
 // Put it around the middleware of [New], not inside: a request without a place then spends no token.
 //

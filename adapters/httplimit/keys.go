@@ -11,13 +11,12 @@ import (
 	"strings"
 )
 
-// Subject counts requests for what authentication has found out: a user, a tenant, an
-// organisation. of returns it, usually from the context of the request, and "" if there is none:
-// then the error is [ErrNoKey] and the answer 500, because the middleware that authenticates, and
-// turns away those whom it does not know, belongs in front. For requests without a subject, see
+// Subject counts requests by what authentication found: a user, a tenant, an organisation. The function of returns it,
+// usually from the context of the request. If it returns "", the error is [ErrNoKey] and the answer 500, because the
+// middleware that authenticates, and rejects unknown clients, belongs in front. For requests without a subject, see
 // [FirstOf]: FirstOf(Subject(…), Unauthorized("Bearer")) answers them with 401.
 //
-// The key is kind, a colon and the subject: "user:42". "Ann" and "ann" are two: return the subject as it is
+// The key is kind, a colon and the subject: "user:42". "Ann" and "ann" are different keys: return the subject as it is
 // stored, not as the client has spelt it.
 func Subject(kind string, of func(r *http.Request) string) KeyFunc {
 	return func(r *http.Request) (string, error) {
@@ -29,13 +28,12 @@ func Subject(kind string, of func(r *http.Request) string) KeyFunc {
 	}
 }
 
-// Header counts requests by a header field, such as X-Api-Key, that was checked before: a
-// client that may send whatever it likes has a new bucket each time. If the field is missing,
-// the error is [ErrNoKey], and if it is there twice, or missing, [ErrBadRequest], which is
-// answered with 400.
+// Header counts requests by a header field, such as X-Api-Key, that was checked before: a client that may send anything
+// gets a new bucket each time. If the field is missing, the error is [ErrNoKey] and [ErrBadRequest]; if it occurs
+// twice, [ErrBadRequest]. Both are answered with 400.
 //
-// The key is the name in lower case, a colon and the value: "x-api-key:5f2e". It is stored in the
-// database: for secrets see [Hashed].
+// The key is the name in lower case, a colon and the value: "x-api-key:5f2e". It is stored in the database: for secrets
+// use [Hashed].
 func Header(name string) KeyFunc {
 	field, prefix := http.CanonicalHeaderKey(name), strings.ToLower(name)+":"
 	return func(r *http.Request) (string, error) {
@@ -50,9 +48,9 @@ func Header(name string) KeyFunc {
 	}
 }
 
-// Route counts requests by the pattern of [http.ServeMux] that they matched: "route:GET /users/{id}".
-// Wrap the handlers that the mux calls: in front of the mux the pattern is not known yet, and
-// the error is [ErrNoKey]. (The path is no key: clients choose it.)
+// Route counts requests by the pattern of [http.ServeMux] that they matched: "route:GET /users/{id}". Wrap the handlers
+// that the mux calls. Around the mux the pattern is not known yet, and the error is [ErrNoKey]. (Do not use the path as
+// a key: clients choose it.)
 func Route(r *http.Request) (string, error) {
 	if r.Pattern == "" {
 		return "", &keyError{why: "no pattern of a http.ServeMux was matched yet: wrap the handlers of the mux, not the mux", is: []error{ErrNoKey}}
@@ -60,8 +58,8 @@ func Route(r *http.Request) (string, error) {
 	return "route:" + r.Pattern, nil
 }
 
-// Unauthorized gives no request a key: each is answered with 401 Unauthorized, and the challenge, such as
-// "Bearer", in WWW-Authenticate. It is for the end of a [FirstOf], where nobody authenticates in front of the limiter.
+// Unauthorized answers every request with 401 Unauthorized, and the challenge, such as "Bearer", in WWW-Authenticate.
+// Use it at the end of a [FirstOf], if nothing authenticates in front of the limiter.
 func Unauthorized(challenge string) KeyFunc {
 	return func(*http.Request) (string, error) {
 		return "", &keyError{why: "this needs credentials: log in first", is: []error{ErrUnauthorized}, challenge: challenge}
@@ -73,8 +71,8 @@ func Constant(key string) KeyFunc {
 	return func(*http.Request) (string, error) { return key, nil }
 }
 
-// Join counts requests by all of the keys at once, such as each user on each route:
-// "user:42|route:GET /users/{id}". All of them must be there.
+// Join counts requests by all of the keys at once, such as each user on each route: "user:42|route:GET /users/{id}".
+// Each key must be present.
 func Join(keys ...KeyFunc) KeyFunc {
 	return func(r *http.Request) (string, error) {
 		parts := make([]string, len(keys))
@@ -92,11 +90,11 @@ func Join(keys ...KeyFunc) KeyFunc {
 	}
 }
 
-// escape keeps different parts different when they are joined.
+// escape keeps different keys different after they are joined.
 var escape = strings.NewReplacer("%", "%25", "|", "%7C")
 
-// FirstOf counts a request by the first of the keys that it has, for instance those who are logged
-// in by user, and all others by address. Another error than [ErrNoKey] ends the search.
+// FirstOf counts a request by the first of the keys that it has, such as the user if there is one, else the address.
+// Any error other than [ErrNoKey] ends the search.
 func FirstOf(keys ...KeyFunc) KeyFunc {
 	return func(r *http.Request) (string, error) {
 		var err error = &keyError{why: "FirstOf has no key functions", is: []error{ErrNoKey}}
@@ -110,9 +108,8 @@ func FirstOf(keys ...KeyFunc) KeyFunc {
 	}
 }
 
-// Hashed counts requests by a hash of the key, which is what the database then stores: 43
-// characters that are the same for the same key. For API keys, which nobody guesses, the
-// secret may be nil. For what can be guessed, such as addresses of people, give it a secret of at
+// Hashed counts requests by a hash of the key, 43 characters, and the database stores only the hash. For API keys,
+// which nobody can guess, the secret may be nil. For guessable keys, such as addresses of people, use a secret of at
 // least 16 random bytes, the same in all instances: the hash is an HMAC-SHA256.
 func Hashed(key KeyFunc, secret []byte) KeyFunc {
 	secret = bytes.Clone(secret)

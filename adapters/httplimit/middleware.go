@@ -15,11 +15,10 @@ import (
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
-// New makes a middleware: of a handler, the handler that passes on the requests that the limiter
-// allows, and answers the others. It can be used for any number of handlers, which then share the
-// limit, and concurrently.
+// New makes a middleware: it passes requests that the limiter allows to the handler, and answers the others. It can
+// wrap any number of handlers, which then share the limit, and it is safe for concurrent use.
 //
-// It panics if the limiter is nil or the config is not valid, which [Config.Validate] checks.
+// It panics if the limiter is nil or the config is not valid: see [Config.Validate].
 func New(limiter *pglimit.Limiter, config Config) func(http.Handler) http.Handler {
 	if err := config.Validate(limiter); err != nil {
 		//nolint:forbidigo // as a router does on a bad pattern, when the program starts: so New fits where a middleware does
@@ -97,8 +96,8 @@ func (m *middleware) decide(r *http.Request, a *answer) error {
 	return nil
 }
 
-// checkKey: an empty key is a fault of the server's. What else is wrong with a key came from the
-// client, because a constant that is wrong would always be.
+// checkKey checks a key. An empty key is a fault of the server. Any other fault came from the client, because a
+// constant key would always have it.
 func checkKey(key string) error {
 	if key == "" {
 		return errors.New("the key is empty: name whom the request is counted for, or return an error")
@@ -106,7 +105,7 @@ func checkKey(key string) error {
 	if rate.CheckKey(key) == nil {
 		return nil
 	}
-	// Not in its words: the client is told, and may not know the key, which may hold more than it sent.
+	// Use our own words: the client sees them, and may not know the key, which can hold more than what the client sent.
 	why := "is not valid UTF-8, or has a NUL byte"
 	if len(key) > rate.MaxKeyBytes {
 		why = fmt.Sprintf("has %d bytes: at most %d are allowed", len(key), rate.MaxKeyBytes)
@@ -141,7 +140,7 @@ func (m *middleware) decideAll(r *http.Request, key string, cost int64, a *answe
 	return nil
 }
 
-// deny answers a request that is over the limit.
+// deny answers a request over the limit.
 func (m *middleware) deny(w http.ResponseWriter, r *http.Request, a *answer) {
 	if m.Denied == nil {
 		a.writeDenied(w)
@@ -150,7 +149,7 @@ func (m *middleware) deny(w http.ResponseWriter, r *http.Request, a *answer) {
 	m.Denied(w, r, a.denial())
 }
 
-// fail answers a request of which no decision is known.
+// fail answers a request without a known decision.
 func (m *middleware) fail(w http.ResponseWriter, r *http.Request, err error, retryAfter time.Duration) {
 	status := StatusOf(err)
 	if status >= http.StatusInternalServerError && r.Context().Err() == nil && !errors.Is(err, ErrBusy) { // else nobody waits for the answer
@@ -171,7 +170,7 @@ func (m *middleware) fail(w http.ResponseWriter, r *http.Request, err error, ret
 	m.Failed(w, r, err)
 }
 
-// answer is what the limiter said of a request, and how the client is told.
+// answer is what the limiter said about a request, and how the client is told.
 type answer struct {
 	allowed    bool
 	retryAfter time.Duration
@@ -183,7 +182,7 @@ type answer struct {
 	fields []field // to be set
 }
 
-// answers are used again: denials are most frequent when a server has the least time for them.
+// answers are pooled: denials are most frequent when a server has the least time for them.
 var answers = sync.Pool{New: func() any { return new(answer) }}
 
 func (a *answer) release() {
@@ -192,5 +191,5 @@ func (a *answer) release() {
 	answers.Put(a)
 }
 
-// fallback says that the limit has not decided, but Config.OnError of the Limiter.
+// fallback says whether Config.OnError of the Limiter decided, instead of the limit.
 func fallback(decisions []pglimit.Decision) bool { return decisions[0].Source == pglimit.FromFallback }

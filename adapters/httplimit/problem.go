@@ -23,22 +23,22 @@ const (
 
 // Denial of a request that is over the limit.
 type Denial struct {
-	// RetryAfter is the time until the request could be granted, if nobody else took any tokens. The
-	// field of that name has it in seconds, rounded up.
+	// RetryAfter is the time until the request could be granted, if nobody else takes tokens. The header field has it
+	// in seconds, rounded up.
 	RetryAfter time.Duration
 
-	// Decisions that denied: one, unless Config.Requests asked for several limits. Each names its
-	// Limiter, Key and Limit.
+	// Decisions that denied: one, unless Config.Requests asked for several limits. Each names its Limiter, Key and
+	// Limit.
 	Decisions []pglimit.Decision
 
-	// Policies are the names of the limits that denied, in the order of Decisions, as in the
-	// fields of Draft11: the Limiter's name, with a number if the answer has it twice, and with
-	// other characters than printable ASCII written as in a URL.
+	// Policies are the names of the limits that denied, in the order of Decisions, as in the fields of Draft11: the
+	// Limiter's name, with a number if the answer has it twice. Characters other than printable ASCII are written as in
+	// a URL.
 	Policies []string
 }
 
-// WriteDenied answers with the status 429 and a problem in JSON, of the type quota-exceeded or,
-// if the key is blocked, abnormal-usage-detected. It is what [Config].Denied does if it is nil.
+// WriteDenied answers with the status 429 and a problem in JSON, of the type quota-exceeded or, if the key is blocked,
+// abnormal-usage-detected. It is the default of [Config].Denied.
 func WriteDenied(w http.ResponseWriter, _ *http.Request, denial Denial) {
 	policies, _ := json.Marshal(slices.Concat([]string{}, denial.Policies)) //nolint:errchkjson // strings; none are [], not null
 	blocked := slices.ContainsFunc(denial.Decisions, func(d pglimit.Decision) bool { return d.Blocked })
@@ -47,8 +47,8 @@ func WriteDenied(w http.ResponseWriter, _ *http.Request, denial Denial) {
 	_, _ = w.Write(appendProblem(nil, blocked, denial.RetryAfter, policies)) // nobody is left to tell
 }
 
-// Deny answers a request that a Limiter has denied, as a middleware without [Config].Denied does: with the status 429,
-// Retry-After, the fields of Draft11 and a problem in JSON. It is for a handler that asks the Limiter itself:
+// Deny answers a request that a Limiter has denied, like a middleware without [Config].Denied: with the status 429,
+// Retry-After, the fields of Draft11 and a problem in JSON. Use it in a handler that asks the Limiter itself:
 //
 //	d, err := limiter.Allow(r.Context(), key)
 //	switch {
@@ -59,8 +59,8 @@ func WriteDenied(w http.ResponseWriter, _ *http.Request, denial Denial) {
 //	default:
 //		…
 //
-// Of a [pglimit.Group], give it Denied. A denial by Config.OnError of the Limiter is answered with 503, as [ErrFallback]:
-// nothing is known of the limit.
+// For a [pglimit.Group], pass its Denied. A denial by Config.OnError of the Limiter gets 503, as [ErrFallback], because
+// nothing is known about the limit.
 func Deny(w http.ResponseWriter, r *http.Request, denied pglimit.Decision) {
 	if denied.Source == pglimit.FromFallback {
 		setRetryAfter(w.Header(), denied.RetryAfter)
@@ -74,8 +74,8 @@ func Deny(w http.ResponseWriter, r *http.Request, denied pglimit.Decision) {
 	a.writeDenied(w)
 }
 
-// SetFields tells a client of the limit that a Limiter has decided by, granted or denied, as a middleware does: with the fields of
-// Draft11, and of a denial with Retry-After and Cache-Control. It is for a handler that asks the Limiter itself.
+// SetFields sets the fields that tell a client about a decision, granted or denied, like a middleware: those of
+// Draft11, and for a denial Retry-After and Cache-Control. Use it in a handler that asks the Limiter itself.
 func SetFields(h http.Header, d pglimit.Decision) {
 	a := answers.Get().(*answer)
 	defer a.release()
@@ -139,7 +139,7 @@ func appendProblem(b []byte, blocked bool, retryAfter time.Duration, policies []
 	return append(b, "}\n"...)
 }
 
-// clientsFault is what an error of the status 400 or 401 says, without where in the server it comes from.
+// clientsFault is the text of an error with the status 400 or 401, without where in the server it comes from.
 func clientsFault(err error) string {
 	var request *pglimit.RequestError
 	if errors.As(err, &request) && !errors.Is(err, ErrBadRequest) { // of the Tokens, see StatusOf
@@ -152,7 +152,8 @@ func clientsFault(err error) string {
 	return ourWords.Replace(err.Error())
 }
 
-// ourWords are those of the errors that say which status an error has, wherever in its text they stand, and the names of packages.
+// ourWords are the texts of the errors that determine the status, wherever they are in a text, and the names of
+// packages.
 var ourWords = func() *strings.Replacer {
 	var words []string
 	for _, err := range []error{ErrBadRequest, ErrUnauthorized} {
@@ -169,9 +170,9 @@ type problem struct {
 	Detail string `json:"detail"`
 }
 
-// WriteFailed answers with the status of [StatusOf], Cache-Control and a problem in JSON: of the type
-// temporary-reduced-capacity if the status is 503, then with Retry-After, which is a second if it is not set already. It is what
-// [Config].Failed does if it is nil.
+// WriteFailed answers with the status of [StatusOf], Cache-Control and a problem in JSON. If the status is 503, its
+// type is temporary-reduced-capacity, and Retry-After is a second unless it is already set. It is the default of
+// [Config].Failed.
 func WriteFailed(w http.ResponseWriter, _ *http.Request, err error) {
 	p := problem{Type: "about:blank", Status: StatusOf(err)}
 	p.Title = http.StatusText(p.Status)

@@ -14,8 +14,8 @@ type recorder struct {
 	status int // 0: none yet
 }
 
-// withOptions returns the recorder with those optional interfaces that its ResponseWriter has, or one that
-// is wrapped in it, for handlers that ask for them. http.ResponseController finds the others by Unwrap.
+// withOptions returns the recorder with the optional interfaces of its ResponseWriter, or of a wrapped one, for
+// handlers that ask for them. http.ResponseController finds the others with Unwrap.
 func (r *recorder) withOptions() http.ResponseWriter {
 	_, flushes := find[http.Flusher](r.ResponseWriter)
 	_, hijacks := find[http.Hijacker](r.ResponseWriter)
@@ -47,8 +47,8 @@ func (r *recorder) withOptions() http.ResponseWriter {
 	return r
 }
 
-// find the interface as http.ResponseController does: through all wrappers. What the recorder did not offer, a
-// handler would find behind it, and use unnoticed.
+// find looks for the interface as http.ResponseController does: through all wrappers. A handler would otherwise find it
+// behind the recorder, which would not notice its use.
 func find[T any](w http.ResponseWriter) (found T, is bool) {
 	for {
 		if found, is = w.(T); is {
@@ -92,8 +92,8 @@ func (r *recorder) WriteString(s string) (int, error) {
 	return io.WriteString(r.ResponseWriter, s)
 }
 
-// ReadFrom lets files be sent without copying them through this process, if w can. The beginning
-// goes through Write: a reader that is empty, or fails at once, sends nothing, and another status may follow.
+// ReadFrom sends files without copying them through this process, if w can. The beginning goes through Write: an empty
+// or failing reader sends nothing, and another status may follow.
 func (r *recorder) ReadFrom(from io.Reader) (int64, error) {
 	var begun int64
 	if r.status == 0 {
@@ -108,8 +108,8 @@ func (r *recorder) ReadFrom(from io.Reader) (int64, error) {
 	return begun + n, err
 }
 
-// FlushError is what http.ResponseController looks for first. Where w cannot flush, nothing is sent. Any other
-// error comes after the status.
+// FlushError is what http.ResponseController looks for first. If w cannot flush, nothing is sent. Any other error comes
+// after the status.
 func (r *recorder) FlushError() error {
 	err := http.NewResponseController(r.ResponseWriter).Flush()
 	if !errors.Is(err, errors.ErrUnsupported) {

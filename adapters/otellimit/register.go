@@ -13,24 +13,21 @@ import (
 	"github.com/pglimit/ratelimit/pglimit"
 )
 
-// Register exports the limiters' metrics through the meter, until the registration is
-// unregistered:
+// Register exports the limiters' metrics through the meter, until you unregister the registration:
 //
-//   - each number of [pglimit.Stats.All], as the observable counter or gauge pglimit.NAME, with the
-//     attributes limiter, strategy and its own, if it has one: source, cause or action;
-//   - the observable gauges pglimit.limit.tokens_per_second and pglimit.limit.burst_tokens: the limit of
-//     each key;
-//   - the observable gauges pglimit.timeout, in seconds (missing if there is none), and
-//     pglimit.max_waiting: Config.Timeout and Config.MaxWaiting;
+//   - each number of [pglimit.Stats.All], as the observable counter or gauge pglimit.NAME, with the attributes limiter,
+//     strategy and its own, if it has one: source, cause or action;
+//   - the observable gauges pglimit.limit.tokens_per_second and pglimit.limit.burst_tokens: the limit of each key;
+//   - the observable gauges pglimit.timeout, in seconds (missing if there is none), and pglimit.max_waiting:
+//     Config.Timeout and Config.MaxWaiting;
 //   - the histogram pglimit.round_trip.duration of the calls of Postgres, in seconds, with the attributes limiter,
 //     strategy, operation and outcome, as in [pglimit.RoundTrip]. It advises buckets from 0.5 ms to 10 s. For an
 //     exponential histogram, give your SDK a View of it.
 //
-// Register may be called again, for a Limiter that is made later. A Limiter that is closed keeps
-// its numbers.
+// Register can be called again, for a Limiter that is made later. A closed Limiter keeps its numbers.
 //
-// The error says that a limiter is nil, that two of the meter have the same name and strategy, whose numbers the SDK
-// would add up as those of one, or what the meter refused.
+// The error says that a limiter is nil, that two limiters of the meter have the same name and strategy (the SDK would
+// add up their numbers), or what the meter refused.
 func Register(meter metric.Meter, limiters ...*pglimit.Limiter) (metric.Registration, error) {
 	r := &registration{}
 	if err := r.claim(meter, limiters); err != nil {
@@ -63,17 +60,17 @@ type series struct {
 	name, strategy string
 }
 
-// exported has the registration of each series. A meter does not say what is registered with it.
+// exported has the registration of each series, because a meter does not say what is registered with it.
 var exported sync.Map
 
-// registration of some series, which it has to itself.
+// registration of some series, which no other registration has.
 type registration struct {
 	metric.Registration
 	claimed []series
 	stops   []func() // the histogram
 }
 
-// claim the series of the limiters. Also after an error, release those that were claimed.
+// claim registers the series of the limiters. Even after an error, release those that were claimed.
 func (r *registration) claim(meter metric.Meter, limiters []*pglimit.Limiter) (err error) {
 	for i, limiter := range limiters {
 		if limiter == nil {

@@ -32,19 +32,17 @@ type exported struct {
 
 // New makes a collector of the limiters' metrics:
 //
-//   - each number of [pglimit.Stats.All], as the counter pglimit_NAME_total or the gauge
-//     pglimit_NAME, with the labels limiter, strategy and its own, if it has one: source, cause or action;
-//   - the gauges pglimit_limit_tokens_per_second and pglimit_limit_burst_tokens: the limit of each
-//     key;
-//   - the gauges pglimit_timeout_seconds, +Inf if there is none, and pglimit_max_waiting: its
-//     Config.Timeout and Config.MaxWaiting;
+//   - each number of [pglimit.Stats.All], as the counter pglimit_NAME_total or the gauge pglimit_NAME, with the labels
+//     limiter, strategy and its own, if it has one: source, cause or action;
+//   - the gauges pglimit_limit_tokens_per_second and pglimit_limit_burst_tokens: the limit of each key;
+//   - the gauges pglimit_timeout_seconds (+Inf if there is none) and pglimit_max_waiting: Config.Timeout and
+//     Config.MaxWaiting;
 //   - the histogram pglimit_round_trip_duration_seconds of the calls of Postgres since New, with the labels limiter,
-//     strategy, operation and outcome, as in [pglimit.RoundTrip]. It has buckets from 0.5 ms to 10 s, and is a native
-//     histogram too, whose buckets grow by a tenth, where Prometheus scrapes these.
+//     strategy, operation and outcome, as in [pglimit.RoundTrip]. It has buckets from 0.5 ms to 10 s. Where Prometheus
+//     scrapes native histograms, it is one too, with buckets that grow by a tenth.
 //
-// Limiters may also be spread over several collectors: to export a Limiter that is made later,
-// register another. Unregister a collector to export its Limiters no more. A Limiter that is
-// closed keeps its numbers.
+// To export a Limiter that is made later, register another collector. To stop exporting Limiters, unregister their
+// collector. A closed Limiter keeps its numbers.
 //
 // Register returns an error if a limiter is nil, or if two have the same name and strategy.
 func New(limiters ...*pglimit.Limiter) *Collector {
@@ -66,8 +64,8 @@ func New(limiters ...*pglimit.Limiter) *Collector {
 	return c
 }
 
-// describe the metrics of a Limiter. Its name and strategy are constant labels, so that another
-// collector can have the same metrics of another Limiter.
+// describe returns the metrics of a Limiter. Its name and strategy are constant labels, so that another collector can
+// have the same metrics of another Limiter.
 func describe(limiter *pglimit.Limiter, labels prometheus.Labels) exported {
 	e := exported{
 		Limiter: limiter,

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sync/singleflight"
 )
 
-// Database exports what the schema pglimit costs the database: see [NewDatabase].
+// Database exports what the schema pglimit contains and costs the database: see [NewDatabase].
 type Database struct {
 	open    func() (db *sql.DB, release func())
 	logger  *slog.Logger
@@ -28,25 +28,23 @@ var _ prometheus.Collector = (*Database)(nil)
 // github.com/jackc/pgx/v5/stdlib or github.com/lib/pq.
 type DB interface{ *pgxpool.Pool | *sql.DB }
 
-// NewDatabase makes a collector that asks the database at each scrape, in some ten short queries:
+// NewDatabase makes a collector that queries the database at each scrape, with about ten short queries:
 //
-//   - for each table of schema pglimit, with the label table (that of a strategy has its name): rows,
-//     dead rows, inserts, updates, HOT updates, deletes, vacuums, blocks that were not in shared_buffers, bytes
-//     with indexes, and whether it is unlogged. The rows are counted up to 10,000, if the role may read the table and it has no
-//     more than 64 MB, and else estimated;
-//   - of such a table with no more than 10,000 rows and 100 limiters, the rows of each limiter;
-//   - the permits held of each semaphore, by all processes, if the role may read their table;
+//   - for each table of the schema pglimit, with the label table (a strategy's table has its name): rows, dead rows,
+//     inserts, updates, HOT updates, deletes, vacuums, blocks that were not in shared_buffers, bytes with indexes, and
+//     whether it is unlogged. Up to 10,000 rows are counted, if the role may read the table and it has at most 64 MB;
+//     otherwise they are estimated;
+//   - for each such table with at most 10,000 rows and 100 limiters, the rows of each limiter;
+//   - the permits of each semaphore that all processes hold, if the role may read their table;
 //   - locks on these tables, with the label mode, and sessions that use them and wait for a lock;
 //   - when the scheduled cleanup ran, and when it is due next, if the role may read its schedule;
 //   - the deadlocks of the whole database, and the WAL of the whole server.
 //
-// If that takes longer than two seconds, or fails, the gauge pglimit_database_up is 0 and the others
-// are missing. The logger hears why; nil: nothing is logged. Scrapes at the same time share the queries,
-// so however many there are, they use one connection.
+// If that takes longer than two seconds, or fails, the gauge pglimit_database_up is 0 and the others are missing. The
+// logger gets the reason; nil: nothing is logged. Concurrent scrapes share the queries, and so use one connection.
 //
-// One for each database is enough, in any process. If several instances export the same numbers, take
-// their maximum. For several databases in one process, register each with a label of its own:
-// prometheus.WrapRegistererWith.
+// One collector per database is enough, in any process. If several instances export the same numbers, take their
+// maximum. For several databases in one process, register each with its own label: prometheus.WrapRegistererWith.
 func NewDatabase[D DB](db D, logger *slog.Logger) *Database {
 	d := &Database{logger: logger}
 	if logger == nil {
@@ -67,14 +65,14 @@ func NewDatabase[D DB](db D, logger *slog.Logger) *Database {
 const (
 	scrapeTime = 2 * time.Second // for all queries
 
-	// countTo bounds the rows that are counted, which takes a millisecond for as many.
+	// countTo bounds the rows that are counted, which takes a millisecond.
 	countTo = 10_000
 
-	// countBytes bounds the tables whose rows are counted. One that has had many rows may have pages without any,
-	// which are read, too: 1.6 seconds after the cleanup of ten million.
+	// countBytes bounds the tables whose rows are counted. A table that once had many rows may have empty pages, which
+	// are read too: that took 1.6 seconds after the cleanup of ten million rows.
 	countBytes = 64 << 20
 
-	// maxLimiters bounds the series of a table, as clients may have a say in how many limiters there are.
+	// maxLimiters bounds the series of a table, because clients may influence how many limiters there are.
 	maxLimiters = 100
 )
 
@@ -272,8 +270,8 @@ func (r reader) tables(ctx context.Context) (all []prometheus.Metric, scheduled 
 	return all, scheduled, nil
 }
 
-// count the rows of a table, and those of each limiter. If there are more than countTo, it returns the larger of that
-// and the estimate, and nothing of the limiters.
+// count returns the rows of a table, and those of each limiter. If there are more than countTo, it returns the larger
+// of countTo and the estimate, and nothing for the limiters.
 func (r reader) count(ctx context.Context, table, limiter string, estimate float64) (counted float64, ofLimiters []prometheus.Metric, err error) {
 	query := "select l, count(*)::float8 from (select " + limiter + " as l from " + pgx.Identifier{"pglimit", table}.Sanitize() + " limit $1) r group by l"
 	ofLimiters, err = r.labelled(ctx, query, func(limiter string, rows float64) prometheus.Metric {

@@ -1,11 +1,11 @@
-// Package promlimit exports what Limiters do to Prometheus.
+// Package promlimit exports the metrics of Limiters to Prometheus.
 //
 //	prometheus.MustRegister(promlimit.New(limiter), promlimit.NewDatabase(pool, logger))
 //
-// [New] exports the numbers of [pglimit.Stats], read when Prometheus scrapes, and a histogram of the
-// calls of Postgres: a decision from memory costs the same with and without it. The labels are limiter, strategy, and
-// source, cause, action or operation and outcome; never the key, of which there may be millions. [NewDatabase] exports
-// what the schema has and costs the database, and [NewSemaphores] what this process does with permits.
+// [New] exports the numbers of [pglimit.Stats], read when Prometheus scrapes, and a histogram of the calls of Postgres.
+// A decision from memory costs nothing more. The labels are limiter, strategy, and source, cause, action or operation
+// and outcome; never the key, of which there may be millions. [NewDatabase] exports what the schema contains and costs
+// the database, and [NewSemaphores] the permits of this process.
 //
 // deploy/grafana has a dashboard of them, and deploy/prometheus alert rules.
 //

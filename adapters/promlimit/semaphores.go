@@ -22,8 +22,8 @@ var (
 
 // NewSemaphores makes a collector of the gauge pglimit_permits_waiting, and of the counters
 // pglimit_permits_acquired_total, pglimit_permits_refused_total and pglimit_permits_lost_total, with the label limiter:
-// the Name of the semaphore's Config. They are of this process: how many permits all processes hold, [NewDatabase]
-// exports. Register one collector with all Semaphores. It panics if one of them is nil.
+// the Name of the semaphore's Config. They count in this process; [NewDatabase] exports how many permits all processes
+// hold. Register one collector with all Semaphores. It panics if one of them is nil.
 func NewSemaphores(semaphores ...*semaphore.Semaphore) *Semaphores {
 	for _, s := range semaphores {
 		if s == nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pglimit/ratelimit/internal/pgserver"
-	"github.com/pglimit/ratelimit/internal/session"
+	"github.com/pglimit/ratelimit/internal/postgres"
 	"github.com/pglimit/ratelimit/migrations"
 	"github.com/pglimit/ratelimit/pglimit"
 	"github.com/pglimit/ratelimit/strategies"
@@ -148,6 +148,6 @@ func (a *app) benchStrategies(ctx context.Context, place benchPlace, all []pglim
 // missing says that the database is not migrated for the strategy.
 func missing(ctx context.Context, pool *pgxpool.Pool, s pglimit.Strategy) bool {
 	peek := pglimit.Request{Limiter: "bench", Key: "peek", Limit: pglimit.Every(time.Second), Unit: 1}
-	_, err := s.Take(ctx, session.OnPool(pool), []pglimit.Request{peek})
+	_, err := s.Take(ctx, postgres.OnPool(pool), []pglimit.Request{peek})
 	return errors.Is(err, pglimit.ErrNotMigrated)
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/spf13/cobra"
 
-	sqlcall "github.com/pglimit/ratelimit/internal/call"
+	"github.com/pglimit/ratelimit/internal/postgres"
 	"github.com/pglimit/ratelimit/semaphore"
 )
 
@@ -116,7 +116,7 @@ func (a *app) printAllHolders(ctx context.Context, pool *pgxpool.Pool, only stri
 	rows, err := pool.Query(ctx, `select limiter, key, holder, weight, token, since, expires_at from pglimit.holders
 		where $1::text operator(pg_catalog.=) '' or limiter operator(pg_catalog.=) $1::text order by limiter, key, token`, only)
 	if err != nil {
-		return sqlcall.Explain(err)
+		return postgres.Explain(err)
 	}
 	out := struct {
 		Holders []holderJSON `json:"holders"` // by limiter and key, the oldest first
@@ -131,7 +131,7 @@ func (a *app) printAllHolders(ctx context.Context, pool *pgxpool.Pool, only stri
 		out.Holders, cells = append(out.Holders, h), append(cells, append([]string{word(h.Limiter), word(h.Key)}, h.columns()...))
 	}
 	if err := rows.Err(); err != nil {
-		return sqlcall.Explain(err)
+		return postgres.Explain(err)
 	}
 	text := "nobody holds a place\n"
 	if len(cells) > 0 {

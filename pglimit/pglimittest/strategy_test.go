@@ -9,7 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/pglimit/ratelimit/internal/session"
+	"github.com/pglimit/ratelimit/internal/postgres"
 	"github.com/pglimit/ratelimit/pglimit"
 	"github.com/pglimit/ratelimit/pglimit/pglimittest"
 	"github.com/pglimit/ratelimit/pglimit/rate"
@@ -254,7 +254,7 @@ func TestAWaitInABubble(t *testing.T) {
 // Behind the pool there is no database: a statement is an error, and no panic.
 func TestThePoolHasNoDatabase(t *testing.T) {
 	t.Parallel()
-	on := session.OnPool(pglimittest.Memory().Pool())
+	on := postgres.OnPool(pglimittest.Memory().Pool())
 	ctx := t.Context()
 	var n int
 	for name, call := range map[string]func() error{

@@ -89,10 +89,6 @@ type Request struct {
 	// says whether the key is blocked, and counts nothing. Only for a request that is all or
 	// nothing, or a peek, and alone in its call of Take.
 	Block *Block
-
-	// Rule of the table pglimit.limits that holds for the key, from which the Limit is. A Limiter sets it,
-	// see pglimit.Limits; leave it out.
-	Rule *LimitRule
 }
 
 // Bucket that the request takes from.

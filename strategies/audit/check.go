@@ -16,47 +16,45 @@ import (
 // tests the grants against the loosest burst and the loosest rate of all limits, and does
 // not test whether a denial was due. With a Calendar, no window may have more grants than a burst.
 func Check(limit rate.Limit, events []Event, beside ...rate.Limit) Report {
-	var h History
-	for _, e := range events {
-		h.Add(e)
-	}
-	return h.Check(limit, beside...)
+	return CheckBy(nil, limit, events, beside...)
 }
 
 // Check checks the history as the function [Check] does.
 func (h *History) Check(limit rate.Limit, beside ...rate.Limit) Report {
-	report := Report{
-		Err:       validate(limit, beside),
-		Grants:    int64(len(h.grants)),
-		Denials:   h.denied,
-		Contended: h.contended,
-	}
-	for _, g := range h.grants {
-		report.Granted = addSaturated(report.Granted, g.n)
-	}
+	report, denials := h.begin(limit, beside)
 	if report.Err != nil {
 		return report
 	}
-
-	h.sort()
 	w := newWalk(limit, beside)
-	denials := h.denials
-	if len(beside) > 0 {
-		denials = nil
-	}
-	for _, grant := range h.grants {
-		// Of grants and denials at the same time, the grants come first.
-		for len(denials) > 0 && denials[0].at < grant.at {
-			w.deny(denials[0], &report)
-			denials = denials[1:]
-		}
-		w.grant(grant)
-	}
-	for _, denial := range denials {
-		w.deny(denial, &report)
-	}
+	h.replay(denials, w.grant, func(e entry) { w.deny(e, &report) })
 	report.Over = w.over()
 	return report
+}
+
+// begin returns a report of what can be counted without a rule, and the denials that are to be checked.
+func (h *History) begin(limit rate.Limit, beside []rate.Limit) (report Report, denials []entry) {
+	report = Report{Err: validate(limit, beside), Grants: int64(len(h.grants)), Denials: h.denied, Contended: h.contended}
+	for _, g := range h.grants {
+		report.Granted = addSaturated(report.Granted, g.n)
+	}
+	h.sort()
+	if len(beside) == 0 {
+		denials = h.denials
+	}
+	return report, denials
+}
+
+// replay goes through the grants and those denials in order of time. Of those at the same time, the grants come first.
+func (h *History) replay(denials []entry, grant, deny func(entry)) {
+	for _, g := range h.grants {
+		for ; len(denials) > 0 && denials[0].at < g.at; denials = denials[1:] {
+			deny(denials[0])
+		}
+		grant(g)
+	}
+	for _, e := range denials {
+		deny(e)
+	}
 }
 
 func validate(limit rate.Limit, beside []rate.Limit) error {

@@ -19,15 +19,6 @@ func CheckBy(rule rate.Rule, limit rate.Limit, events []Event, beside ...rate.Li
 	return h.CheckBy(rule, limit, beside...)
 }
 
-// CheckBy checks every bucket as [History.CheckBy] does.
-func (h *Histories) CheckBy(rule rate.Rule, limit rate.Limit, beside ...rate.Limit) Report {
-	report := Report{Err: validate(limit, beside)}
-	for bucket, history := range h.of {
-		report.Add(history.CheckBy(rule, limit, beside...).named(bucket))
-	}
-	return report
-}
-
 // CheckBy checks the history by the rule of the strategy that decided. That of strategies.SlidingWindow and
 // strategies.SlidingLog is never more than Limit.Burst in any Limit.Window, wherever that begins; a denial was due if
 // the tokens were not there with every cell counting whole until its last grant is a window old. With MinInterval, all of a
@@ -45,19 +36,18 @@ func (h *History) CheckBy(rule rate.Rule, limit rate.Limit, beside ...rate.Limit
 	if !is {
 		return h.Check(limit, beside...)
 	}
-	report := Report{Err: validate(limit, beside), Grants: int64(len(h.grants)), Denials: h.denied, Contended: h.contended}
+	report, denials := h.begin(limit, beside)
 	if report.Err != nil {
 		return report
 	}
-	most, length, denials := limit.Burst, int64(limit.Window()), h.denials
+	most, length := limit.Burst, int64(limit.Window())
 	for _, other := range beside {
-		most, length, denials = max(most, other.Burst), min(length, int64(other.Window())), nil
+		most, length = max(most, other.Burst), min(length, int64(other.Window()))
 	}
 	if of.CountDenied {
 		denials = nil
 	}
 	cell, interval := of.Cell(time.Duration(length)), int64(of.MinInterval)
-	h.sort()
 	var last entry             // grant
 	var grants, counted recent // the grants of the last window, and those of the cells that count
 	deny := func(e entry) {
@@ -69,11 +59,7 @@ func (h *History) CheckBy(rule rate.Rule, limit rate.Limit, beside ...rate.Limit
 			report.addNotDue(Denial{At: time.Unix(0, e.at).UTC(), Unit: e.n, Free: free})
 		}
 	}
-	for _, grant := range h.grants {
-		for ; len(denials) > 0 && denials[0].at < grant.at; denials = denials[1:] {
-			deny(denials[0])
-		}
-		report.Granted = addSaturated(report.Granted, grant.n)
+	h.replay(denials, func(grant entry) {
 		grants.forget(grant.at - length)
 		counted.forget(grant.at - length)
 		grants.add(grant, 1)
@@ -85,10 +71,7 @@ func (h *History) CheckBy(rule rate.Rule, limit rate.Limit, beside ...rate.Limit
 			report.Over = Over{Tokens: grant.n, Granted: addSaturated(last.n, grant.n), From: time.Unix(0, last.at).UTC(), To: time.Unix(0, grant.at).UTC()}
 		}
 		last = grant
-	}
-	for _, e := range denials {
-		deny(e)
-	}
+	}, deny)
 	return report
 }
 

@@ -6,7 +6,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/pglimit/ratelimit/internal/session"
+	"github.com/pglimit/ratelimit/internal/postgres"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
@@ -33,14 +33,14 @@ func onPgx(_ *testing.T, pool *pgxpool.Pool) Driver { return pgxDriver{pool} }
 
 type pgxDriver struct{ pool *pgxpool.Pool }
 
-func (d pgxDriver) Session() rate.Session { return session.OnPool(d.pool) }
+func (d pgxDriver) Session() rate.Session { return postgres.OnPool(d.pool) }
 
 func (d pgxDriver) Begin(ctx context.Context) (Tx, error) {
 	tx, err := d.pool.Begin(ctx)
 	if err != nil {
 		return Tx{}, err
 	}
-	return Tx{session.InTx(tx), tx.Commit, tx.Rollback}, nil
+	return Tx{postgres.InTx(tx), tx.Commit, tx.Rollback}, nil
 }
 
 func (d pgxDriver) Conn(ctx context.Context) (rate.Session, func(), error) {
@@ -48,7 +48,7 @@ func (d pgxDriver) Conn(ctx context.Context) (rate.Session, func(), error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	return session.OnConn(conn.Conn()), conn.Release, nil
+	return postgres.OnConn(conn.Conn()), conn.Release, nil
 }
 
 // begin a transaction of the caller's. What is left of it at the end of the test is rolled back.

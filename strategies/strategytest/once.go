@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/pglimit/ratelimit/internal/session"
+	"github.com/pglimit/ratelimit/internal/postgres"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
@@ -42,7 +42,7 @@ func onceUnderLoad(s *suite) {
 	const callers, each = 32, 6
 	s.needs(anID)
 	limit := slow(callers * each * 2 / 3)
-	sessions := []rate.Session{s.session, session.OnPool(s.looksForDeadlocks())}
+	sessions := []rate.Session{s.session, postgres.OnPool(s.looksForDeadlocks())}
 	var mu sync.Mutex
 	answers := make(map[string]rate.Decision)
 	var granted int64

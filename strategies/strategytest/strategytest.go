@@ -25,7 +25,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/pglimit/ratelimit/internal/session"
+	"github.com/pglimit/ratelimit/internal/postgres"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
@@ -72,7 +72,7 @@ func RunInMemory(t *testing.T, newStrategy func() (rate.Strategy, func() time.Ti
 	one, _ := newStrategy()
 	table := tableOf(t, one, tables)
 	run(t, decisions(table), func() suite {
-		s := suite{table: table, session: session.OnPool(nil)}
+		s := suite{table: table, session: postgres.OnPool(nil)}
 		s.another = s.session
 		s.strategy, s.inMemory = newStrategy()
 		return s

@@ -8,7 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/pglimit/ratelimit/internal/session"
+	"github.com/pglimit/ratelimit/internal/postgres"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
@@ -23,7 +23,7 @@ func (s *suite) whileItWaits(requests []rate.Request, meanwhile func()) rate.Dec
 	defer func() { _ = conn.Close(context.WithoutCancel(s.Context())) }()
 	decided := make(chan rate.Decision, 1)
 	go func() {
-		decisions, err := s.strategy.Take(s.Context(), session.OnConn(conn), requests)
+		decisions, err := s.strategy.Take(s.Context(), postgres.OnConn(conn), requests)
 		if err != nil {
 			s.Errorf("while a row was held: %v", err)
 			decisions = make([]rate.Decision, 1)

@@ -5,7 +5,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/pglimit/ratelimit/internal/session"
+	"github.com/pglimit/ratelimit/internal/postgres"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
@@ -40,7 +40,7 @@ func everyQueryMode(s *suite) {
 		if err != nil {
 			s.Fatal(err)
 		}
-		w := s.walk(session.OnConn(conn), 10+uint64(i))
+		w := s.walk(postgres.OnConn(conn), 10+uint64(i))
 		// Its first call, which has no plan yet that any number will do for.
 		most := rate.Request{Limiter: s.limiter, Key: mode.String(), Limit: w.buckets[0].limits[0], Tokens: 1 << 60, Unit: 1}
 		s.takeAll(w.session, most)

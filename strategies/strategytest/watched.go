@@ -1,14 +1,13 @@
 package strategytest
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"strings"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/pglimit/ratelimit/internal/postgres"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
@@ -16,7 +15,7 @@ import (
 // transaction, at what that transaction has done so far. The server's counters would show what
 // others do, too.
 type watched struct {
-	conn *pgx.Conn
+	rate.Session
 	did  []string // what it wrote, or locked so that others wait
 	sync []string // synchronous_commit, where something was written
 }
@@ -30,94 +29,42 @@ const look = `select
 			and mode not in ('AccessShareLock', 'RowShareLock', 'RowExclusiveLock', 'SIReadLock')),
 	current_setting('synchronous_commit')`
 
-func (w *watched) saw(id, locks, sync string) {
-	if id != "" {
-		w.did = append(w.did, "wrote or locked a row (it has transaction id "+id+")")
-		w.sync = append(w.sync, sync)
+// Pipeline sends the statements with a look behind each. Those that fail are not looked at: what violates a constraint
+// was written before it was found to.
+func (w *watched) Pipeline(ctx context.Context, statements ...rate.Statement) (done int, err error) {
+	var looking []rate.Statement
+	saw := make([]struct{ id, locks, sync string }, len(statements))
+	for i, statement := range statements {
+		looking = append(looking, statement, rate.Statement{SQL: look, Into: []any{&saw[i].id, &saw[i].locks, &saw[i].sync}})
 	}
-	if locks != "" {
-		w.did = append(w.did, "holds "+locks)
+	sent, err := w.Session.Pipeline(ctx, looking...)
+	for _, saw := range saw[:sent/2] {
+		if saw.id != "" {
+			w.did = append(w.did, "wrote or locked a row (it has transaction id "+saw.id+")")
+			w.sync = append(w.sync, saw.sync)
+		}
+		if saw.locks != "" {
+			w.did = append(w.did, "holds "+saw.locks)
+		}
 	}
-}
-
-// failed statements are not looked at. What violates a constraint was written before it was
-// found to.
-func (w *watched) failed(err error) error {
-	var pg *pgconn.PgError
-	if errors.As(err, &pg) && strings.HasPrefix(pg.Code, "23") {
+	if pg := (*pgconn.PgError)(nil); errors.As(err, &pg) && strings.HasPrefix(pg.Code, "23") {
 		w.did = append(w.did, "wrote what a constraint forbids: "+pg.Message)
 	}
-	return err
+	return (sent + 1) / 2, err
 }
 
-func (w *watched) lookAt(results pgx.BatchResults) error {
-	var id, locks, sync string
-	err := results.QueryRow().Scan(&id, &locks, &sync)
-	w.saw(id, locks, sync)
-	return err
-}
-
-func (w *watched) Autocommits() bool { return w.conn.PgConn().TxStatus() == 'I' }
-
-func (w *watched) Exec(ctx context.Context, sql string, args ...any) (int64, error) {
-	if len(args) == 0 { // as pgx sends it: it may be several statements
-		results, err := w.conn.PgConn().Exec(ctx, sql+"\n;"+look).ReadAll()
-		if err != nil {
-			return 0, w.failed(err)
-		}
-		row := results[len(results)-1].Rows[0]
-		w.saw(string(row[0]), string(row[1]), string(row[2]))
-		return results[max(0, len(results)-2)].CommandTag.RowsAffected(), nil
+// Exec is a Pipeline, but for what ends a transaction, which may be several statements. What that did was seen before.
+func (w *watched) Exec(ctx context.Context, sql string, args ...any) (rows int64, err error) {
+	if len(args) > 0 {
+		_, err = w.Pipeline(ctx, rate.Statement{SQL: sql, Args: args})
+		return 0, err
 	}
-	var rows int64
-	err := w.send(ctx, []rate.Statement{{SQL: sql, Args: args}}, func(_ int, results pgx.BatchResults) error {
-		tag, err := results.Exec()
-		rows = tag.RowsAffected()
-		return err
-	})
-	return rows, err
+	return w.Session.Exec(ctx, sql)
 }
 
 func (w *watched) Row(ctx context.Context, sql string, args []any, into ...any) error {
-	return w.send(ctx, []rate.Statement{{SQL: sql, Args: args}}, func(_ int, results pgx.BatchResults) error {
-		return results.QueryRow().Scan(into...)
-	})
-}
-
-func (w *watched) Pipeline(ctx context.Context, statements ...rate.Statement) (done int, err error) {
-	err = w.send(ctx, statements, func(i int, results pgx.BatchResults) error {
-		var err error
-		if into := statements[i].Into; into == nil {
-			_, err = results.Exec()
-		} else if err = results.QueryRow().Scan(into...); errors.Is(err, pgx.ErrNoRows) {
-			err = nil
-		}
-		if err == nil {
-			done++
-		}
-		return err
-	})
-	return done, err
-}
-
-// send the statements in one round trip, with a look behind each.
-func (w *watched) send(ctx context.Context, statements []rate.Statement, read func(int, pgx.BatchResults) error) (err error) {
-	var batch pgx.Batch
-	for _, statement := range statements {
-		batch.Queue(statement.SQL, statement.Args...)
-		batch.Queue(look)
-	}
-	results := w.conn.SendBatch(ctx, &batch)
-	defer func() { err = w.failed(cmp.Or(err, results.Close())) }()
-	for i := range statements {
-		if err := read(i, results); err != nil {
-			return err
-		}
-		if err := w.lookAt(results); err != nil {
-			return err
-		}
-	}
-	return nil
+	_, err := w.Pipeline(ctx, rate.Statement{SQL: sql, Args: args, Into: into})
+	return err
 }
 
 func (w *watched) OneConnection(_ context.Context, f func(rate.Session) error) error { return f(w) }
@@ -133,13 +80,13 @@ func (s *suite) watch() *watched {
 		_ = conn.Conn().Close(context.WithoutCancel(s.Context()))
 		conn.Release()
 	})
-	return &watched{conn: conn.Conn()}
+	return &watched{Session: postgres.OnConn(conn.Conn())}
 }
 
 // exec sends a statement that is the test's own.
 func (w *watched) exec(s *suite, sql string) {
 	s.Helper()
-	if _, err := w.conn.Exec(s.Context(), sql); err != nil {
+	if _, err := w.Session.Exec(s.Context(), sql); err != nil {
 		s.Fatal(err)
 	}
 }

@@ -1,5 +1,5 @@
-// Package failures logs what goes wrong in an adapter: seldom and in short lines, because clients may cause
-// any number of failures, with texts of any length.
+// Package failures logs the failures of an adapter, rarely and in short lines, because clients may cause any number of
+// them, with texts of any length.
 package failures
 
 import (
@@ -24,7 +24,7 @@ type Log struct {
 	missed int       // since the last one that was
 }
 
-// Add logs a failure, unless one was logged just before. where are names and texts of what else is known.
+// Add logs a failure, unless one was logged just before. where has names and texts of further details.
 func (l *Log) Add(ctx context.Context, logger *slog.Logger, message string, err error, where ...string) {
 	l.mutex.Lock()
 	now := time.Now()
@@ -44,7 +44,7 @@ func (l *Log) Add(ctx context.Context, logger *slog.Logger, message string, err 
 	logger.LogAttrs(ctx, slog.LevelError, message, attrs...)
 }
 
-// bounded is the text, or its beginning and how long it is.
+// bounded returns the text, or its beginning and its length.
 func bounded(text string) string {
 	if len(text) <= maxText {
 		return text

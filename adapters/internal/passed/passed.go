@@ -10,7 +10,7 @@ import (
 	"github.com/pglimit/ratelimit/pglimit"
 )
 
-// state is what the limits around a handler have in common.
+// state is shared by the limits around a handler.
 type state struct {
 	decisions []pglimit.Decision // of all limits so far, the outermost first
 	failed    *atomic.Bool       // shared by all of them
@@ -28,7 +28,7 @@ func stateOf(ctx context.Context) state {
 	return s
 }
 
-// With returns the context with the decisions of the limiter behind those of limits outside.
+// With returns the context with the decisions of the limiter after those of outer limits.
 func With(ctx context.Context, limiter *pglimit.Limiter, decisions []pglimit.Decision) context.Context {
 	s, marks := stateOf(ctx), new(struct{ failed, settled atomic.Bool })
 	s.own, s.limiter, s.settled = len(s.decisions), limiter, &marks.settled

@@ -8,6 +8,10 @@ import (
 	"runtime/debug"
 	"sync/atomic"
 	"time"
+
+	"github.com/pglimit/ratelimit/internal/bucket"
+	"github.com/pglimit/ratelimit/pglimit/internal/claims"
+	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
 // Whole is the share, in percent, at which the limits hold as they are.
@@ -16,6 +20,9 @@ const Whole = 100
 const (
 	// every is the time from an answer to the next question.
 	every = 100 * time.Millisecond
+
+	// retry is the RetryAfter of a request that the share could never grant: until then it may have grown.
+	retry = time.Second
 
 	// patience is how long an answer may take. A function that takes longer has failed, and is not asked again before it returns.
 	patience = time.Second
@@ -37,9 +44,9 @@ type Share struct {
 	stopped  chan struct{}
 }
 
-// Of begins to ask the function, and waits for the first answer, but no longer than until the second question. Nil is
+// New begins to ask the function, and waits for the first answer, but no longer than until the second question. Nil is
 // never asked.
-func Of(ask func() float64, changed func(percent int64, err error)) *Share {
+func New(ask func() float64, changed func(percent int64, err error)) *Share {
 	if ask == nil {
 		return nil
 	}
@@ -52,6 +59,38 @@ func Of(ask func() float64, changed func(percent int64, err error)) *Share {
 	case <-time.After(every):
 	}
 	return s
+}
+
+// Answer gives the claim the share of its limits that holds now. It answers a claim that could never be granted by it.
+func (s *Share) Answer(c *claims.Claim) (answered bool) {
+	percent := s.Percent()
+	if percent == Whole {
+		return false
+	}
+	fits := func(r *rate.Request) bool { return percent > 0 && r.Unit <= r.Limit.Burst }
+	for i := range c.Requests {
+		r := &c.Requests[i]
+		if percent > 0 {
+			r.Limit = s.Of(r.Limit)
+			r.Ahead = min(r.Ahead, rate.MaxWindow-r.Limit.Window())
+		}
+		answered = answered || !fits(r)
+	}
+	for i := range c.Requests {
+		if !answered {
+			continue
+		}
+		c.Decisions[i] = rate.Decision{Allowed: true, Source: rate.FromAdjust} // the other buckets of a group may have the tokens
+		if !fits(&c.Requests[i]) {
+			c.Decisions[i] = rate.Decision{RetryAfter: retry, ResetAfter: retry, Source: rate.FromAdjust}
+		}
+	}
+	return answered
+}
+
+// Of is the share of a limit that holds now, at least one token.
+func (s *Share) Of(limit rate.Limit) rate.Limit {
+	return bucket.Share(limit, max(1, s.Percent()), Whole)
 }
 
 // Percent of the limits that holds now, from 0 to Whole.

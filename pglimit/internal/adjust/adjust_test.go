@@ -21,7 +21,7 @@ func TestAFunctionIsAskedTenTimesASecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var share, calls atomic.Int64
 		share.Store(30)
-		s := adjust.Of(func() float64 { calls.Add(1); return float64(share.Load()) / 100 }, nil)
+		s := adjust.New(func() float64 { calls.Add(1); return float64(share.Load()) / 100 }, nil)
 		if s.Percent() != 30 || calls.Load() != 1 {
 			t.Errorf("%d %% after %d calls: New has not waited for the first answer", s.Percent(), calls.Load())
 		}
@@ -46,7 +46,7 @@ func TestAShareIsRoundedDown(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		for share, want := range map[float64]int64{0: 0, math.Copysign(0, -1): 0, 0.0099: 0, 0.01: 1, 0.29: 29, 0.5799: 57, 0.999: 99, 1: 100} {
-			s := adjust.Of(func() float64 { return share }, nil)
+			s := adjust.New(func() float64 { return share }, nil)
 			if s.Percent() != want {
 				t.Errorf("%v is %d %%, want %d", share, s.Percent(), want)
 			}
@@ -67,7 +67,7 @@ func TestWhatIsNoShareChangesNothing(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var faulty atomic.Bool
 				var told []string
-				s := adjust.Of(func() float64 {
+				s := adjust.New(func() float64 {
 					if faulty.Load() {
 						return fault()
 					}
@@ -105,7 +105,7 @@ func TestAFunctionThatHangs(t *testing.T) {
 		var calls, running, failures atomic.Int64
 		hang := make(chan float64)
 		began := time.Now()
-		s := adjust.Of(func() float64 {
+		s := adjust.New(func() float64 {
 			calls.Add(1)
 			if running.Add(1) > 1 {
 				t.Error("two calls at once")
@@ -143,11 +143,11 @@ func TestCloseWaitsForTheLastCall(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		done := false
-		s := adjust.Of(func() float64 { time.Sleep(90 * time.Millisecond); done = true; return 0.5 }, nil)
+		s := adjust.New(func() float64 { time.Sleep(90 * time.Millisecond); done = true; return 0.5 }, nil)
 		if s.Close(t.Context()); !done || s.Percent() != 50 {
 			t.Error("it has not")
 		}
-		if s = adjust.Of(nil, nil); s.Percent() != adjust.Whole {
+		if s = adjust.New(nil, nil); s.Percent() != adjust.Whole {
 			t.Errorf("nobody to ask: %d %%", s.Percent())
 		}
 		s.Close(t.Context())

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/pglimit/ratelimit/pglimit/internal/claims"
 	"github.com/pglimit/ratelimit/pglimit/internal/wait"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
@@ -16,23 +17,6 @@ const maxBatch = 1024
 
 // maxSingle is maxBatch by a rule that is rate.Apart: each request is a round trip, in a transaction that holds their rows.
 const maxSingle = 32
-
-// Unit is one request, or a group of requests that stand or fall together, and the answer.
-type Unit struct {
-	Requests []rate.Request // of a group: each has a Group
-
-	Decisions []rate.Decision // as many
-	Err       error           // no decision is known
-}
-
-// Fail makes the error the answer.
-func (u *Unit) Fail(err error) {
-	clear(u.Decisions)
-	u.Err = err
-}
-
-// IsGroup says whether the unit is a group.
-func (u *Unit) IsGroup() bool { return isGroup(u.Requests) }
 
 func isGroup(unit []rate.Request) bool { return unit[0].Group != 0 }
 
@@ -99,7 +83,7 @@ func New(lanes int, do Functions) *Combiner {
 // Decide waits for the answers in the caller's goroutine. A single unit that finds its lane idle is sent there
 // too. Other calls are made in a lane's goroutine, so that a caller whose context ends can leave while the call
 // goes on. The units of one lane join its queue together.
-func (c *Combiner) Decide(ctx context.Context, units []*Unit) {
+func (c *Combiner) Decide(ctx context.Context, units []*claims.Claim) {
 	if err := ctx.Err(); err != nil {
 		for _, u := range units {
 			u.Fail(err)
@@ -144,7 +128,7 @@ func (c *Combiner) laneOf(unit []rate.Request) *lane {
 }
 
 // await the answer of a waiter that has joined its lane.
-func (c *Combiner) await(ctx context.Context, w *waiter, u *Unit) {
+func (c *Combiner) await(ctx context.Context, w *waiter, u *claims.Claim) {
 	left := false
 	decisions, err := w.Await(ctx, func() bool {
 		left = w.home.leave(w)

@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/pglimit/ratelimit/pglimit/internal/claims"
 	"github.com/pglimit/ratelimit/pglimit/internal/combine"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
@@ -72,8 +73,8 @@ func groupsOf(requests []rate.Request) (groups [][]rate.Request) {
 
 // decideGroup asks about a group.
 func decideGroup(ctx context.Context, c *combine.Combiner, group []rate.Request) ([]rate.Decision, error) {
-	u := &combine.Unit{Requests: group, Decisions: make([]rate.Decision, len(group))}
-	c.Decide(ctx, []*combine.Unit{u})
+	u := &claims.Claim{Requests: group, Decisions: make([]rate.Decision, len(group))}
+	c.Decide(ctx, []*claims.Claim{u})
 	return u.Decisions, u.Err
 }
 

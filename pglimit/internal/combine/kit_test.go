@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/pglimit/ratelimit/internal/bucket"
+	"github.com/pglimit/ratelimit/pglimit/internal/claims"
 	"github.com/pglimit/ratelimit/pglimit/internal/combine"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
@@ -116,9 +117,9 @@ func decide(ctx context.Context, c *combine.Combiner, r rate.Request) (rate.Deci
 
 // decideAll asks about requests, each by itself.
 func decideAll(ctx context.Context, c *combine.Combiner, requests []rate.Request) ([]rate.Decision, []error) {
-	var units []*combine.Unit
+	var units []*claims.Claim
 	for i := range requests {
-		units = append(units, &combine.Unit{Requests: requests[i : i+1], Decisions: make([]rate.Decision, 1)})
+		units = append(units, &claims.Claim{Requests: requests[i : i+1], Decisions: make([]rate.Decision, 1)})
 	}
 	c.Decide(ctx, units)
 	decisions, errs := make([]rate.Decision, len(units)), make([]error, len(units))

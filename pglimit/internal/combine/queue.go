@@ -3,6 +3,7 @@ package combine
 import (
 	"context"
 
+	"github.com/pglimit/ratelimit/pglimit/internal/claims"
 	"github.com/pglimit/ratelimit/pglimit/internal/wait"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
@@ -23,7 +24,7 @@ type waiter struct {
 	slot int // the index of the request that it became part of; of a group, of its first
 }
 
-func (c *Combiner) newWaiter(ctx context.Context, u *Unit) *waiter {
+func (c *Combiner) newWaiter(ctx context.Context, u *claims.Claim) *waiter {
 	w, recycled := c.waiters.Get().(*waiter)
 	if !recycled {
 		w = new(waiter)

@@ -102,7 +102,7 @@ func (m *Memory) learn(request *rate.Request, decision *rate.Decision, asked, to
 	lasts := min(m.ttl, max(decision.RetryAfter, decision.ResetAfter))
 	a := &answer{unit: request.Unit, asked: asked, told: told, until: asked + bucket.AtLeast(lasts), decision: *decision}
 	d := &a.decision
-	d.Allowed, d.Granted, d.Source, d.Limit, d.Rule = false, 0, rate.FromMemory, request.Limit, request.Rule
+	d.Allowed, d.Granted, d.Source, d.Limit = false, 0, rate.FromMemory, request.Limit
 	if denies && !d.Blocked && !m.rule.Denies(*d, a.unit, a.unit, 0) {
 		return // denials have to be counted
 	}
@@ -170,7 +170,7 @@ func (m *Memory) Recall(request *rate.Request) (d rate.Decision, known bool) {
 		return d, false
 	}
 	a, known := m.get(request.Bucket())
-	if !known || request.Limit != a.decision.Limit || request.Rule != a.decision.Rule {
+	if !known || request.Limit != a.decision.Limit {
 		return d, false
 	}
 	now := m.now()

@@ -136,8 +136,8 @@ func (m *byMatch) add(r *rate.LimitRule) {
 	}
 }
 
-// New is a Set of these rules. A rule that is as it was in the set before keeps its pointer, by which a
-// decision that is remembered knows that it still holds.
+// New is a Set of these rules. A rule that is as it was in the set before keeps its pointer, by which Differ and Holds
+// see what has changed.
 func New(before *Set, rules []rate.LimitRule) *Set {
 	s := &Set{limiters: make(map[string]*Rules), got: time.Now()}
 	s.at = s.got.UTC()

@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 
-	"github.com/pglimit/ratelimit/internal/call"
+	"github.com/pglimit/ratelimit/internal/postgres"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
 // GiveBack gives tokens back to their buckets.
-func (t Table) GiveBack(ctx context.Context, session rate.Session, strategy rate.Strategy, refunds []rate.Refund) error {
+func (t *Table) GiveBack(ctx context.Context, session rate.Session, strategy rate.Strategy, refunds []rate.Refund) error {
 	return GiveBack(ctx, session, strategy, refunds, t.giveBack, GiveBackArgs)
 }
 
@@ -33,12 +33,12 @@ func GiveBack(ctx context.Context, session rate.Session, strategy rate.Strategy,
 	if len(refunds) == 0 {
 		return nil
 	}
-	how := call.MannerOf(session, requests)
+	how := postgres.MannerOf(session, requests)
 	var hidden bool
 	// Not a column of the refund: where a pooler mixes up statements, others would read it as theirs.
-	look := rate.Statement{SQL: call.Statement("select pg_catalog.row_security_active('$table'::pg_catalog.regclass)", strategy.Name()), Into: []any{&hidden}}
+	look := rate.Statement{SQL: postgres.Statement("select pg_catalog.row_security_active('$table'::pg_catalog.regclass)", strategy.Name()), Into: []any{&hidden}}
 	var statements []rate.Statement
-	for _, i := range call.Order(requests) {
+	for _, i := range postgres.Order(requests) {
 		if refunds[i].Tokens > 0 {
 			statements = append(statements, rate.Statement{SQL: sql, Args: args(refunds[i], how.Relaxed)})
 		}
@@ -46,24 +46,24 @@ func GiveBack(ctx context.Context, session rate.Session, strategy rate.Strategy,
 	if len(statements) == 0 {
 		return nil
 	}
-	err := call.Again(ctx, session, 5, func() error {
+	err := postgres.Again(ctx, session, 5, func() error {
 		return inOne(ctx, session, len(statements) > 1, how.Statements(append(statements, look)...))
 	})
 	if err == nil && hidden {
-		return call.ErrHidden
+		return postgres.ErrHidden
 	}
-	if err = call.Explain(err); !errors.Is(err, rate.ErrLocked) || how.Patience == nil || len(refunds) == 1 {
+	if err = postgres.Explain(err); !errors.Is(err, rate.ErrLocked) || how.Patience == nil || len(refunds) == 1 {
 		return err
 	}
 	// Those of rows that are free first: the others may have to wait for as long as ctx lasts.
 	var failed []error
 	var held []rate.Statement
 	for _, statement := range statements {
-		err := call.Again(ctx, session, 2, func() error {
-			_, err := session.Pipeline(ctx, call.LosePatience, statement)
+		err := postgres.Again(ctx, session, 2, func() error {
+			_, err := session.Pipeline(ctx, postgres.LosePatience, statement)
 			return err
 		})
-		switch err = call.Explain(err); {
+		switch err = postgres.Explain(err); {
 		case errors.Is(err, rate.ErrLocked):
 			held = append(held, statement)
 		case err != nil:
@@ -72,7 +72,7 @@ func GiveBack(ctx context.Context, session rate.Session, strategy rate.Strategy,
 	}
 	for _, statement := range held {
 		_, err := session.Exec(ctx, statement.SQL, statement.Args...)
-		failed = append(failed, call.Explain(err))
+		failed = append(failed, postgres.Explain(err))
 	}
 	return errors.Join(failed...)
 }
@@ -84,13 +84,5 @@ func inOne(ctx context.Context, session rate.Session, explicit bool, statements 
 		_, err := session.Pipeline(ctx, statements...)
 		return err
 	}
-	return session.OneConnection(ctx, func(conn rate.Session) error {
-		b := call.BlockOn(conn)
-		done, err := conn.Pipeline(ctx, append(append([]rate.Statement{{SQL: b.Open}}, statements...), rate.Statement{SQL: b.Keep})...)
-		b.Opened = done > 0
-		if err != nil {
-			b.Abandon(ctx)
-		}
-		return err
-	})
+	return postgres.Transact(ctx, session, func(b *postgres.Block) error { return b.Whole(ctx, statements...) })
 }

@@ -8,24 +8,23 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/pglimit/ratelimit/internal/call"
-	"github.com/pglimit/ratelimit/internal/schema"
+	"github.com/pglimit/ratelimit/internal/postgres"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
 //go:embed sql/ready.sql
 var readyFile string
 
-var ready = call.Statement(readyFile+",\n"+schema.Differs, "")
+var ready = postgres.Statement(readyFile+",\n"+postgres.Differs, "")
 
 // Ready says what keeps the session from granting tokens of these tables, and writes nothing to find out.
-func Ready(ctx context.Context, session rate.Session, tables ...Table) error {
+func Ready(ctx context.Context, session rate.Session, tables ...*Table) error {
 	names := make([]string, len(tables))
-	args := schema.Args(true, false)
+	args := postgres.DiffersArgs(true, false)
 	for i := range tables {
-		names[i] = tables[i].name
+		names[i] = tables[i].Name
 	}
-	err := call.Again(ctx, session, 5, func() error {
+	err := postgres.Again(ctx, session, 5, func() error {
 		// On a connection of a pool: a fresh one takes its place if that is to blame.
 		return session.OneConnection(ctx, func(conn rate.Session) error {
 			var readOnly, hidden bool
@@ -36,16 +35,16 @@ func Ready(ctx context.Context, session rate.Session, tables ...Table) error {
 			case err != nil:
 				return err
 			case readOnly:
-				return &pgconn.PgError{Severity: "ERROR", Code: call.ReadOnlyTransaction, Message: "transaction_read_only is on"}
+				return &pgconn.PgError{Severity: "ERROR", Code: postgres.ReadOnlyTransaction, Message: "transaction_read_only is on"}
 			case lacks != "":
 				return fmt.Errorf("%w: %s", rate.ErrPermission, lacks)
 			case hidden:
-				return call.ErrHidden
+				return postgres.ErrHidden
 			case len(differ) > 0:
 				return fmt.Errorf("%w: missing, or not as this build has it: %s: run \"pglimit migrate up\" or migrations.Up", rate.ErrNotMigrated, strings.Join(differ, ", "))
 			}
 			return nil
 		})
 	})
-	return call.Explain(err)
+	return postgres.Explain(err)
 }

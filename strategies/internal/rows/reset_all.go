@@ -5,7 +5,7 @@ import (
 	_ "embed"
 	"slices"
 
-	"github.com/pglimit/ratelimit/internal/call"
+	"github.com/pglimit/ratelimit/internal/postgres"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
@@ -39,7 +39,7 @@ var noTimeouts = rate.Statement{SQL: `select pg_catalog.set_config(s.name, '0', 
 // pages and removes all rows that nobody holds locked. Then it removes by key the rows that are
 // left: they were locked, or an update moved them to a page that had been walked. At last it
 // removes one by one the rows that are still locked. Only this last step waits.
-func (t Table) ResetAll(ctx context.Context, session rate.Session, limiter string) (removed int64, err error) {
+func (t *Table) ResetAll(ctx context.Context, session rate.Session, limiter string) (removed int64, err error) {
 	if err := (rate.Request{Limiter: limiter, Key: "any", Limit: rate.PerSecond(1)}).Validate(); err != nil {
 		return 0, err
 	}
@@ -50,14 +50,14 @@ func (t Table) ResetAll(ctx context.Context, session rate.Session, limiter strin
 			return t.resetShards(ctx, session, limiter)
 		}
 	}
-	walk, left := call.Statement(resetAllFile, t.name), call.Statement(resetAllLeftFile, t.name)
-	several, one := call.Statement(resetAllKeysFile, t.name), call.Statement(resetAllHeldFile, t.name)
+	walk, left := postgres.Statement(resetAllFile, t.Name), postgres.Statement(resetAllLeftFile, t.Name)
+	several, one := postgres.Statement(resetAllKeysFile, t.Name), postgres.Statement(resetAllHeldFile, t.Name)
 	step := func(sql string, args []any, into ...any) error {
 		statements := []rate.Statement{{SQL: sql, Args: args, Into: into}}
 		if session.Autocommits() {
-			statements = append([]rate.Statement{noTimeouts, call.Uncompiled}, statements...)
+			statements = append([]rate.Statement{noTimeouts, postgres.Uncompiled}, statements...)
 		}
-		return call.ExplainStep(call.Serialized(ctx, session, func() error {
+		return postgres.ExplainStep(postgres.Serialized(ctx, session, func() error {
 			_, err := session.Pipeline(ctx, statements...)
 			return err
 		}))

@@ -3,15 +3,13 @@
 package rows
 
 import (
-	"cmp"
 	"context"
 	_ "embed"
 	"fmt"
 	"slices"
 	"strings"
 
-	"github.com/pglimit/ratelimit/internal/bucket"
-	"github.com/pglimit/ratelimit/internal/call"
+	"github.com/pglimit/ratelimit/internal/postgres"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
@@ -30,7 +28,7 @@ var (
 
 // Table is the table of one strategy, with the statements for it.
 type Table struct {
-	name string
+	Name string
 
 	// Look reads the row of one bucket.
 	Look string
@@ -39,53 +37,90 @@ type Table struct {
 	sweepShards                  string // sweep, up to its last select
 }
 
-// NewTable returns the table of that name. sweep is the statement that sweeps it; if empty,
-// the statement for buckets.
-func NewTable(name, sweep string) Table {
+// NewTable returns the table of that name.
+func NewTable(name string) *Table {
 	fullNS, leasedNS := "full_ns", "0::bigint"
 	switch name {
 	case "token_bucket": // an unsettled lease counts as spent when it expires
 		fullNS = "case when leased_ns > 0::bigint then greatest(full_ns, until_ns) else full_ns end"
-		leasedNS = "coalesce(leased_ns, 0::bigint)"
+		leasedNS = "coalesce(leased_ns, 0::bigint)" // subtracted, because a sum could overflow
 	case "token_bucket_answers":
 		fullNS = "until_ns"
 	case "token_bucket_blocks", "permits":
 		fullNS = "forget_ns"
 	}
-	t := Table{
-		name:     name,
-		step:     call.Statement(stepFile, name),
-		giveBack: call.Statement(giveBackFile, name),
-		Look:     call.Statement(lookFile, name),
-		reset:    call.Statement(resetFile, name),
-		sweep:    strings.NewReplacer("$full_ns", fullNS, "$leased_ns", leasedNS).Replace(call.Statement(cmp.Or(sweep, sweepFile), name)),
+	isFull := fullNS + " <= (select pglimit.clock_ns()) - 60000000000::bigint - " + leasedNS
+	if name == "exclusion_range" {
+		isFull = "pg_catalog.upper(during) <= (select pglimit.time_of(pglimit.clock_ns() - 60000000000::bigint))"
+	}
+	t := &Table{
+		Name:     name,
+		step:     postgres.Statement(stepFile, name),
+		giveBack: postgres.Statement(giveBackFile, name),
+		Look:     postgres.Statement(lookFile, name),
+		reset:    postgres.Statement(resetFile, name),
+		sweep:    strings.ReplaceAll(postgres.Statement(sweepFile, name), "$is_full", isFull),
 	}
 	head, _, _ := strings.Cut(t.sweep, "\nselect\n")
 	t.sweepShards = strings.ReplaceAll(head, "pglimit."+name, "$table") + "\nselect"
 	return t
 }
 
-// Peek looks at a bucket.
-func (t Table) Peek(ctx context.Context, session rate.Session, r *rate.Request) (rate.Decision, error) {
+// Row is what a strategy keeps of a key.
+type Row interface {
+	Fields() []any          // pointers to the columns, in the order in which statements return them
+	Ahead(nowNS int64) bool // the clock has stepped back since it was written
+	Decision(r *rate.Request, nowNS, granted int64) rate.Decision
+}
+
+// Peek reads the row of a key with a statement that returns the clock, the row, and whether row security hides rows.
+func Peek(ctx context.Context, session rate.Session, r *rate.Request, sql string, row Row) (rate.Decision, error) {
 	var nowNS int64
-	var b bucket.Bucket
 	var hidden bool
-	if err := session.Row(ctx, t.Look, []any{r.Key, r.Limiter}, append(append([]any{&nowNS}, b.Fields()...), &hidden)...); err != nil {
+	if err := session.Row(ctx, sql, []any{r.Key, r.Limiter}, append(append([]any{&nowNS}, row.Fields()...), &hidden)...); err != nil {
 		return rate.Decision{}, err
 	}
 	if hidden {
-		return rate.Decision{}, call.ErrHidden
+		return rate.Decision{}, postgres.ErrHidden
 	}
-	return b.Decision(r, nowNS, 0), nil
+	return row.Decision(r, nowNS, 0), nil
+}
+
+// Take decides a request with a statement that reads the row of the key, and writes it if that grants tokens. It returns
+// how many, the clock, and the row. If the row is ahead of the clock, or the statement says -1, correction is sent, and it is asked again.
+func Take(ctx context.Context, session rate.Session, r *rate.Request, sql string, args []any, row Row, correction func() []rate.Statement) (rate.Decision, error) {
+	for tries := 1; ; tries++ {
+		var granted *int64
+		var nowNS int64
+		err := session.Row(ctx, sql, args, append([]any{&granted, &nowNS}, append(row.Fields(), nil)...)...)
+		switch {
+		case err != nil:
+			return rate.Decision{}, err
+		case granted == nil:
+			// The row changed between the read and the lock: another request took tokens, or
+			// a token came back. A new statement sees that. The loop ends, because tokens
+			// that come back faster than a statement takes do not count as a change. (In a transaction that
+			// sees no changes of others, it would not.)
+			if tries == 100 && !session.Autocommits() {
+				return rate.Decision{}, postgres.ErrKeepsChanging
+			}
+		case *granted < 0, *granted == 0 && row.Ahead(nowNS):
+			if _, err := session.Pipeline(ctx, correction()...); err != nil {
+				return rate.Decision{}, err
+			}
+		default:
+			return row.Decision(r, nowNS, *granted), nil
+		}
+	}
 }
 
 // Step corrects the row of a bucket after the clock stepped back.
-func (t Table) Step(r *rate.Request) rate.Statement {
+func (t *Table) Step(r *rate.Request) rate.Statement {
 	return rate.Statement{SQL: t.step, Args: []any{r.Key, r.Limiter}}
 }
 
 // Reset fills a bucket.
-func (t Table) Reset(ctx context.Context, session rate.Session, limiter, key string) error {
+func (t *Table) Reset(ctx context.Context, session rate.Session, limiter, key string) error {
 	return Reset(ctx, session, limiter, key, t.reset)
 }
 
@@ -95,11 +130,11 @@ func Reset(ctx context.Context, session rate.Session, limiter, key, sql string) 
 	if err := (rate.Request{Limiter: limiter, Key: key, Limit: rate.PerSecond(1)}).Validate(); err != nil {
 		return err
 	}
-	return call.Explain(call.Again(ctx, session, 5, func() error {
+	return postgres.Explain(postgres.Again(ctx, session, 5, func() error {
 		var hidden bool
 		err := session.Row(ctx, sql, []any{key, limiter}, &hidden)
 		if err == nil && hidden {
-			err = call.ErrHidden
+			err = postgres.ErrHidden
 		}
 		return err
 	}))
@@ -114,7 +149,7 @@ const lastPage = 1<<32 - 1
 
 // Sweep sweeps some pages of the table, about limit rows, and the same pages of others, in one
 // round trip. The walk is as long as the longest of these tables.
-func (t Table) Sweep(ctx context.Context, session rate.Session, from rate.Cursor, limit int, others ...Table) (rate.Swept, error) {
+func (t *Table) Sweep(ctx context.Context, session rate.Session, from rate.Cursor, limit int, others ...*Table) (rate.Swept, error) {
 	walk := from & ofShards
 	from &^= ofShards
 	if from == 0 && t.distributable() {
@@ -131,7 +166,7 @@ func (t Table) Sweep(ctx context.Context, session rate.Session, from rate.Cursor
 	swept := rate.Swept{Next: min(min(from, lastPage)+rate.Cursor(min(pages, lastPage)), lastPage), Done: true}
 	each, hidden, failed := make([]rate.Swept, 1+len(others)), make([]bool, 1+len(others)), make([]*string, 1+len(others))
 	var statements []rate.Statement
-	for i, table := range append([]Table{t}, others...) {
+	for i, table := range append([]*Table{t}, others...) {
 		if walk != 0 {
 			statements = append(statements, table.onShards(table.sweepShards, sweptOfShard, []any{int64(from), int64(swept.Next)}, &each[i].Removed, &each[i].Done, &failed[i]))
 			continue
@@ -140,16 +175,16 @@ func (t Table) Sweep(ctx context.Context, session rate.Session, from rate.Cursor
 			SQL: table.sweep, Args: []any{int64(from), int64(swept.Next), session.Autocommits()}, Into: []any{&each[i].Removed, &each[i].Done, &hidden[i], nil},
 		})
 	}
-	statements = call.Manner{Own: session.Autocommits() && walk == 0}.Uncompiled(statements...)
-	err := call.Serialized(ctx, session, func() error {
+	statements = postgres.Manner{Own: session.Autocommits() && walk == 0}.Uncompiled(statements...)
+	err := postgres.Serialized(ctx, session, func() error {
 		_, err := session.Pipeline(ctx, statements...)
 		return err
 	})
 	if err != nil {
-		return rate.Swept{}, call.ExplainStep(err)
+		return rate.Swept{}, postgres.ExplainStep(err)
 	}
 	if slices.Contains(hidden, true) {
-		return rate.Swept{}, call.ErrHidden
+		return rate.Swept{}, postgres.ErrHidden
 	}
 	swept.Next |= walk
 	for i := range each {

@@ -7,7 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/pglimit/ratelimit/internal/session"
+	"github.com/pglimit/ratelimit/internal/postgres"
 	"github.com/pglimit/ratelimit/pglimit"
 )
 
@@ -49,7 +49,7 @@ func classify(err error) (kind string, lost bool) {
 		return kindTimeout, sent
 	case errors.Is(err, context.Canceled):
 		return kindUnanswered, sent
-	case !sent, session.IsBroken(err):
+	case !sent, postgres.IsBroken(err):
 		return kindConnection, sent
 	case pglimit.CauseOf(err) == pglimit.CauseUnavailable:
 		return kindGivenUp, sent

@@ -12,7 +12,7 @@ import (
 
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/scenario"
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/wire"
-	"github.com/pglimit/ratelimit/internal/session"
+	"github.com/pglimit/ratelimit/internal/postgres"
 	"github.com/pglimit/ratelimit/pglimit"
 )
 
@@ -52,7 +52,7 @@ func openInstance(ctx context.Context, base *pgxpool.Config, s scenario.Scenario
 	other := request
 	other.Key += " too"
 	err = in.onEveryConn(ctx, s.Conns, func(conn *pgxpool.Conn) error {
-		on := session.OnConn(conn.Conn())
+		on := postgres.OnConn(conn.Conn())
 		// One request and several may be different statements.
 		_, err := subject.Strategy.Take(ctx, on, []pglimit.Request{request})
 		if err == nil {

@@ -13,8 +13,8 @@ import (
 
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/result"
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/scenario"
+	"github.com/pglimit/ratelimit/internal/postgres"
 	"github.com/pglimit/ratelimit/internal/published"
-	"github.com/pglimit/ratelimit/internal/session"
 	"github.com/pglimit/ratelimit/pglimit"
 )
 
@@ -53,7 +53,7 @@ func opened(ctx context.Context, place Place, config Config, progress func(Progr
 		err = work(&b, ctx, &report)
 	}
 	if len(b.config.Published) > 0 {
-		b.tidy(ctx, 0, func(ctx context.Context) error { return published.Drop(ctx, session.OnPool(b.observer), b.schema()) })
+		b.tidy(ctx, 0, func(ctx context.Context) error { return published.Drop(ctx, postgres.OnPool(b.observer), b.schema()) })
 	}
 	if ctx.Err() != nil && (err == nil || errors.Is(err, ctx.Err())) {
 		report.Interrupted, err = true, nil
@@ -76,7 +76,7 @@ func (b *bench) prepare(ctx context.Context, report *result.Report) (err error) 
 		return err
 	}
 	b.strategies = append(b.strategies, b.published()...)
-	return published.Create(ctx, session.OnPool(b.observer), b.schema())
+	return published.Create(ctx, postgres.OnPool(b.observer), b.schema())
 }
 
 // published are the statements of the write-up that are to be run.
@@ -175,7 +175,7 @@ func (b *bench) open(ctx context.Context) (err error) {
 func (b *bench) check(ctx context.Context) error {
 	for _, s := range b.strategies {
 		request := pglimit.Request{Limiter: "bench-" + b.id, Key: warmupKey, Limit: pglimit.Every(time.Second), Unit: 1}
-		if _, err := s.Take(ctx, session.OnPool(b.observer), []pglimit.Request{request}); err != nil {
+		if _, err := s.Take(ctx, postgres.OnPool(b.observer), []pglimit.Request{request}); err != nil {
 			return fmt.Errorf("%s: %w", s.Name(), err)
 		}
 	}

@@ -10,8 +10,8 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/scenario"
+	"github.com/pglimit/ratelimit/internal/postgres"
 	"github.com/pglimit/ratelimit/internal/published"
-	"github.com/pglimit/ratelimit/internal/session"
 	"github.com/pglimit/ratelimit/pglimit"
 )
 
@@ -69,7 +69,7 @@ func (b *bench) dropAbandoned(ctx context.Context) error {
 		return err
 	}
 	for _, schema := range abandoned {
-		if err := published.Drop(ctx, session.OnPool(b.observer), schema); err != nil {
+		if err := published.Drop(ctx, postgres.OnPool(b.observer), schema); err != nil {
 			return fmt.Errorf("cannot drop schema %s, which an earlier run left behind: %w", schema, err)
 		}
 	}

@@ -26,7 +26,7 @@ import (
 	"golang.org/x/sync/singleflight"
 
 	"github.com/pglimit/ratelimit/adapters/promlimit"
-	"github.com/pglimit/ratelimit/internal/session"
+	"github.com/pglimit/ratelimit/internal/postgres"
 	"github.com/pglimit/ratelimit/pglimit"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 	"github.com/pglimit/ratelimit/strategies"
@@ -82,7 +82,7 @@ func (l limiter) blocks() bool { return l.config.Block != pglimit.Block{} }
 func New(config Config) (*Server, error) {
 	s := &Server{
 		config: config, limiters: make(map[string]limiter), rules: config.Rules,
-		session: session.OnPool(config.Pool), logger: config.Logger, registry: prometheus.NewRegistry(),
+		session: postgres.OnPool(config.Pool), logger: config.Logger, registry: prometheus.NewRegistry(),
 	}
 	named := map[string]bool{tableName: true}
 	for _, limit := range config.Limits { // before one is made, which begins to read the table of limits

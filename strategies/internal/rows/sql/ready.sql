@@ -1,5 +1,5 @@
 -- Says what keeps this session from granting. Writes and locks nothing.
--- $1 to $4 as differs.sql of internal/schema, which comes behind it; $5 the names of the tables.
+-- $1 to $4 as differs.sql of internal/postgres, which comes behind it; $5 the names of the tables.
 -- Returns whether it is read-only, the first right that the role lacks (empty: none), whether row security
 -- hides rows of a table, and which functions are missing or not this build's.
 select pg_catalog.current_setting('transaction_read_only') operator(pg_catalog.=) 'on',

@@ -3,8 +3,7 @@
 -- a take may have read the clock earlier and still wait, and the clock may step back, which
 -- only a row can show.
 --
--- $full_ns is when the bucket is full, and $leased_ns what leases set aside then; both depend
--- on the table. ($leased_ns is subtracted on the other side, because a sum could overflow.)
+-- $is_full says that, and depends on the table.
 -- $1 first page, $2 the page after the last, $3 whether the transaction is not the caller's
 -- and its commit need not wait for the disk (rows that a crash brings back are swept again).
 -- Locks the rows that it removes; skips locked rows; waits for nobody.
@@ -13,7 +12,7 @@ with full_rows as materialized (
     select ctid
     from $table
     where ctid >= pg_catalog.format('(%s,0)', $1::bigint)::tid and ctid < pg_catalog.format('(%s,0)', $2::bigint)::tid
-        and $full_ns <= (select pglimit.clock_ns()) - 60000000000::bigint - $leased_ns
+        and $is_full
     for update skip locked
 ),
 removed as (

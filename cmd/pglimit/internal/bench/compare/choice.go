@@ -73,7 +73,7 @@ func (e *Evidence) unbeaten(loads []Load, names []string) []string {
 // Record of a strategy over several loads, beside the other candidates.
 type Record struct {
 	Ran    int       // loads under which another candidate ran too
-	Leads  int       // loads in which it is the fastest beyond doubt
+	Leads  int       // loads in which it is the clearly fastest
 	Tied   int       // loads in which it is too close to the fastest to call
 	Behind []float64 // of the others: by how much it is slower than the fastest, as a share
 

@@ -71,9 +71,9 @@ func Headline(r result.Report) string {
 	case len(a.Names) == 1:
 		return "Only " + a.take + " was run"
 	case a.take == "":
-		return "Nothing decides between " + strings.Join(a.Between, ", ")
+		return "No clear winner between " + strings.Join(a.Between, ", ")
 	case a.Strategy == "":
-		return "Nothing decides: take the default, " + a.take
+		return "No clear winner: take the default, " + a.take
 	case len(a.Base) == 1:
 		return "For this load take " + a.take
 	}
@@ -152,7 +152,7 @@ func (a advice) choice() string {
 	text := fmt.Sprintf("Take %s: %s", a.take, standing(record))
 	switch {
 	case record.Tied == record.Ran:
-		text = fmt.Sprintf("Take %s: none is faster beyond doubt in any of %d loads", a.take, record.Ran)
+		text = fmt.Sprintf("Take %s: no other is clearly faster in any of %d loads", a.take, record.Ran)
 		if a.ByStages {
 			text += ", and " + aheadByStages
 		}
@@ -195,17 +195,17 @@ func (a advice) undecided() string {
 	record := a.Record(a.Between[0])
 	switch {
 	case record.Ran == 0:
-		return "Nothing decides between " + names + ": no two of them ran under the same load"
+		return "No clear winner between " + names + ": no two of them ran under the same load"
 	case record.Tied == record.Ran && len(a.Base) == 1:
-		return "Nothing decides between " + names + " for this load: too close to call"
+		return "No clear winner between " + names + " for this load: too close to call"
 	case record.Tied == record.Ran:
-		return fmt.Sprintf("Nothing decides between %s: too close to call in all of %d loads", names, record.Ran)
+		return fmt.Sprintf("No clear winner between %s: too close to call in all of %d loads", names, record.Ran)
 	}
 	var said []string
 	for _, name := range a.Between {
 		said = append(said, name+" is "+standing(a.Record(name)))
 	}
-	return "Nothing decides for all loads: " + strings.Join(said, "; ")
+	return "No clear winner for all loads: " + strings.Join(said, "; ")
 }
 
 // fallback names the default, and why it is that, or why it cannot be taken here.

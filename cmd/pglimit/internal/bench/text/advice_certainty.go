@@ -38,9 +38,9 @@ func (a advice) certainty() string {
 	}
 	typical, largest := middleOf(spreads), slices.Max(spreads)
 	if largest <= small || Share(typical) == Share(largest) {
-		return prefix + fmt.Sprintf("%d rounds lie at most %s apart; less than that is too close to call", rounds, Share(largest))
+		return prefix + fmt.Sprintf("%d rounds differ by at most %s; less than that is too close to call", rounds, Share(largest))
 	}
-	return prefix + fmt.Sprintf("%d rounds lie %s apart as a rule, %s at most (%s); less than that is too close to call",
+	return prefix + fmt.Sprintf("%d rounds differ by %s typically, %s at most (%s); less than that is too close to call",
 		rounds, Share(typical), Share(largest), where)
 }
 

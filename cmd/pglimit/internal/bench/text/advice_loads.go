@@ -59,8 +59,8 @@ func (a advice) hot() string {
 	return "One hot key: " + strings.Join(picks, "; ")
 }
 
-// best of the candidates under a load: what is recommended in general, if none is faster
-// beyond doubt.
+// best of the candidates under a load: what is recommended in general, if no other is
+// clearly faster.
 func (a advice) best(l compare.Load) (compare.Standing, bool) {
 	able := l.Among(a.Patient(a.Candidates))
 	if len(able) == 0 {

@@ -102,7 +102,7 @@ func (a advice) stages() string {
 	text := fmt.Sprintf("%s made %s %s as fast", named(on), a.take, factors)
 	switch {
 	case most < 1:
-		return text + "; these loads are better off without"
+		return text + "; these loads are faster without"
 	case least < 1/worthSaying:
 		text += "; slower on " + slowest
 	case on.Leases:
@@ -164,7 +164,7 @@ func (a advice) others() string {
 	return strings.Join(said, ". ")
 }
 
-const tooClose = "as fast, as far as the rounds tell"
+const tooClose = "no clear difference in speed"
 
 func (a advice) other(name string) string {
 	var facts []string

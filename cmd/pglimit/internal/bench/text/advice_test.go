@@ -89,23 +89,23 @@ func TestAdvice(t *testing.T) {
 		},
 		"a tie with one round": {
 			fabricated(manyUsers(speeds{"a": one(100), "b": one(110)})),
-			[]string{"Nothing decides between a, b for this load: too close to call. The default, token_bucket (any limit in one round trip, many keys in one call), was not run."}, "ake ",
+			[]string{"No clear winner between a, b for this load: too close to call. The default, token_bucket (any limit in one round trip, many keys in one call), was not run."}, "ake ",
 		},
 		"a tie, and the default is among them": {
 			fabricated(manyUsers(speeds{"a": one(100), "token_bucket": one(110), "c": one(20)})),
-			[]string{"Nothing decides between a, token_bucket for this load: too close to call. Take the default, token_bucket (any limit in one round trip, many keys in one call); exact.", "c: 82 % slower"}, "ake a",
+			[]string{"No clear winner between a, token_bucket for this load: too close to call. Take the default, token_bucket (any limit in one round trip, many keys in one call); exact.", "c: 82 % slower"}, "ake a",
 		},
 		"a tie everywhere": {
 			fabricated(manyUsers(speeds{"a": one(100), "token_bucket": one(110)}), hotKey(speeds{"a": one(110), "token_bucket": one(100)})),
-			[]string{"Nothing decides between a, token_bucket: too close to call in all of 2 loads. Take the default, token_bucket", "One hot key: token_bucket, 100 denials/s (too close to call with a)"}, "ake a",
+			[]string{"No clear winner between a, token_bucket: too close to call in all of 2 loads. Take the default, token_bucket", "One hot key: token_bucket, 100 denials/s (too close to call with a)"}, "ake a",
 		},
 		"a tie everywhere without the default": {
 			fabricated(manyUsers(speeds{"a": one(100), "b": one(110), "token_bucket": one(50)}), hotKey(speeds{"a": one(110), "b": one(100), "token_bucket": one(100)})),
-			[]string{"Nothing decides between a, b: too close to call in all of 2 loads. The default, token_bucket (any limit in one round trip, many keys in one call), is fastest in none of 2 loads, too close to call in 1, behind by 55 % in the other.", "mostly under their limit: b or a, 110"}, "ake ",
+			[]string{"No clear winner between a, b: too close to call in all of 2 loads. The default, token_bucket (any limit in one round trip, many keys in one call), is fastest in none of 2 loads, too close to call in 1, behind by 55 % in the other.", "mostly under their limit: b or a, 110"}, "ake ",
 		},
 		"a tie, and the default is ruled out": {
 			fabricated(manyUsers(speeds{"a": one(100), "b": one(110), "token_bucket": one(50)}, only("token_bucket", func(run *result.Run) { run.Audit.OverTokens = 1 }))),
-			[]string{"Nothing decides between a, b for this load: too close to call. The default, token_bucket (any limit in one round trip, many keys in one call), had faults."}, "ake ",
+			[]string{"No clear winner between a, b for this load: too close to call. The default, token_bucket (any limit in one round trip, many keys in one call), had faults."}, "ake ",
 		},
 		// The stages do not outweigh what the tables show without them.
 		"the stages are ahead of the loads": {
@@ -115,13 +115,13 @@ func TestAdvice(t *testing.T) {
 		},
 		"the all-rounder is fastest nowhere": {
 			fabricated(manyUsers(speeds{"a": one(100), "b": one(10), "c": one(80)}), hotKey(speeds{"a": one(10), "b": one(100), "c": one(80)})),
-			[]string{"Nothing decides for all loads: a is fastest in 1 of 2 loads, behind by 90 % in the other; b is fastest in 1 of 2 loads, behind by 90 % in the other; " +
+			[]string{"No clear winner for all loads: a is fastest in 1 of 2 loads, behind by 90 % in the other; b is fastest in 1 of 2 loads, behind by 90 % in the other; " +
 				"c is fastest in none of 2 loads, behind by 20 %, 20 % in the others. The default, token_bucket", "mostly under their limit: a, 100", "One hot key: b, 100"}, "ake ",
 		},
 		"fastest the more often, and far behind elsewhere": {
 			fabricated(manyUsers(speeds{"a": one(120), "token_bucket": one(100)}), loadOf("few", result.ByGrants, 10, speeds{"a": one(120), "token_bucket": one(100)}), hotKey(speeds{"a": one(10), "token_bucket": one(100)}),
 				loadOf("many-granted-stages", result.ByGrants, 1000, speeds{"a": one(900), "token_bucket": one(100)})),
-			[]string{"Nothing decides for all loads: a is fastest in 2 of 3 loads, behind by 90 % in the other; token_bucket is fastest in 1 of 3 loads, behind by 17 %, 17 % in the others. Take the default, token_bucket"}, "ake a",
+			[]string{"No clear winner for all loads: a is fastest in 2 of 3 loads, behind by 90 % in the other; token_bucket is fastest in 1 of 3 loads, behind by 17 %, 17 % in the others. Take the default, token_bucket"}, "ake a",
 		},
 		"what is close does not add up": {
 			fabricated(manyUsers(speeds{"a": one(100), "b": one(88)}), loadOf("few", result.ByGrants, 10, speeds{"a": one(100), "b": one(88)}), hotKey(speeds{"a": one(84), "b": one(100)})),
@@ -129,7 +129,7 @@ func TestAdvice(t *testing.T) {
 		},
 		"each under a load of its own": {
 			fabricated(manyUsers(speeds{"a": one(100)}), hotKey(speeds{"b": one(100)})),
-			[]string{"Nothing decides between a, b: no two of them ran under the same load. The default, token_bucket"}, "ake ",
+			[]string{"No clear winner between a, b: no two of them ran under the same load. The default, token_bucket"}, "ake ",
 		},
 		"all others are contended": {
 			fabricated(manyUsers(speeds{"a": one(100), "b": one(300), "c": one(200)}, only("c", func(run *result.Run) { run.Contended = 930 })),
@@ -138,11 +138,11 @@ func TestAdvice(t *testing.T) {
 		},
 		"no tie with three rounds": {
 			fabricated(manyUsers(speeds{"a": {100, 101, 102}, "b": {110, 111, 112}})),
-			[]string{"take b: 111 grants/s (×1.1 of a)", "3 rounds lie at most 2 % apart; less than that is too close to call."}, "too close to call with",
+			[]string{"take b: 111 grants/s (×1.1 of a)", "3 rounds differ by at most 2 %; less than that is too close to call."}, "too close to call with",
 		},
 		"a tie as rounds differ": {
 			fabricated(manyUsers(speeds{"a": {100, 101, 115}, "b": {110, 111, 112}})),
-			[]string{"between a, b for this load: too close to call", "3 rounds lie 2 % apart as a rule, 15 % at most (a)"}, "",
+			[]string{"between a, b for this load: too close to call", "3 rounds differ by 2 % typically, 15 % at most (a)"}, "",
 		},
 		"faults rule out, and come first": {
 			fabricated(manyUsers(speeds{"a": one(100), "b": one(200), "c": one(300), "d": one(400)},
@@ -237,7 +237,7 @@ func TestAdvice(t *testing.T) {
 		"a tie that the stages decide": {
 			fabricated(manyUsers(speeds{"a": {100, 101, 102}, "b": {99, 100, 101}}), hotKey(speeds{"a": {100, 101, 102}, "b": {99, 100, 101}}),
 				loadOf("many-granted-stages", result.ByGrants, 1000, speeds{"a": {90, 91, 92}, "b": {500, 501, 502}})),
-			[]string{"Take b: none is faster beyond doubt in any of 2 loads, and it is ahead when requests are combined"}, "Take a",
+			[]string{"Take b: no other is clearly faster in any of 2 loads, and it is ahead when requests are combined"}, "Take a",
 		},
 		"all kept the bound": {
 			fabricated(loadOf("write-up", result.ByDecisions, 1, speeds{"a": one(100), "b": one(100)}, func(s *result.Scenario, _ *result.Run) { s.AtMost = 300 })),
@@ -280,8 +280,8 @@ func TestHeadline(t *testing.T) {
 		"Take b":                       fabricated(manyUsers(speeds{"a": one(100), "b": one(200)}), hotKey(speeds{"a": one(100), "b": one(300)})),
 		"For this load take b":         fabricated(manyUsers(speeds{"a": one(100), "b": one(300)})),
 		"Only a was run":               fabricated(manyUsers(speeds{"a": one(100)})),
-		"Nothing decides between a, b": fabricated(manyUsers(speeds{"a": one(100), "b": one(110)})),
-		"Nothing decides: take the default, token_bucket": fabricated(manyUsers(speeds{"a": one(100), "token_bucket": one(110), "c": one(20)})),
+		"No clear winner between a, b": fabricated(manyUsers(speeds{"a": one(100), "b": one(110)})),
+		"No clear winner: take the default, token_bucket": fabricated(manyUsers(speeds{"a": one(100), "token_bucket": one(110), "c": one(20)})),
 		"At most 300 tokens: all kept to it":              fabricated(loadOf("write-up", result.ByDecisions, 1, speeds{"a": one(100), "b": one(100)}, bounded)),
 		"b keeps p99 under 10.0 ms up to the highest rate, 900/s": {Capacity: []result.Capacity{
 			{Strategy: "a", P99Bound: 10_000, Rate: 800}, {Strategy: "b", P99Bound: 10_000, Rate: 900},

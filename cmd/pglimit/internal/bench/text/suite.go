@@ -96,7 +96,7 @@ func suiteNotes(r result.Report, blocks []block) []string {
 		}
 	}
 	note(r.Interrupted, "Interrupted: the last run is shorter than the others, or missing.")
-	note(strings.Contains(printed, result.VerdictExact), "exact: no key got more than its limit; no denial but contended ones was undue.")
+	note(strings.Contains(printed, result.VerdictExact), "exact: no key exceeded its limit; every denial (contended ones aside) was due.")
 	note(strings.Contains(printed, result.VerdictSampled), "sampled: only some denials were checked (--details).")
 	note(strings.Contains(printed, result.VerdictNeverOver), "never over: no denial could be checked.")
 	note(strings.Contains(printed, result.VerdictNoFault), "no fault seen: grants are missing from the audit.")

@@ -13,7 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pglimit/ratelimit/internal/pgserver"
-	"github.com/pglimit/ratelimit/internal/session"
+	"github.com/pglimit/ratelimit/internal/postgres"
 	"github.com/pglimit/ratelimit/migrations"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
@@ -92,7 +92,7 @@ func newTarget(t *testing.T, pool *pgxpool.Pool, s rate.Strategy, keys int) Targ
 	}
 	for i := range keys {
 		target.Keys = append(target.Keys, fmt.Sprint("key ", i))
-		_, err := s.Take(t.Context(), session.OnPool(pool), []rate.Request{request(target.Limiter, target.Keys[i])})
+		_, err := s.Take(t.Context(), postgres.OnPool(pool), []rate.Request{request(target.Limiter, target.Keys[i])})
 		must(t, err)
 	}
 	return target

@@ -11,8 +11,8 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/pglimit/ratelimit/internal/postgres"
 	"github.com/pglimit/ratelimit/internal/published"
-	"github.com/pglimit/ratelimit/internal/session"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 	"github.com/pglimit/ratelimit/strategies"
 )
@@ -27,7 +27,7 @@ func TestACallerOfAnotherKeyIsNotHeldUp(t *testing.T) {
 			target := newTarget(t, pool, s, 20)
 			bystander := target
 			bystander.Limiter, bystander.Keys = "another limiter of "+t.Name(), nil
-			_, err := s.Take(t.Context(), session.OnPool(pool), []rate.Request{request(bystander.Limiter, target.Keys[0])})
+			_, err := s.Take(t.Context(), postgres.OnPool(pool), []rate.Request{request(bystander.Limiter, target.Keys[0])})
 			must(t, err)
 
 			r := start(t, Plan{LockShare: 0.01, LockFor: time.Hour}, target)
@@ -40,7 +40,7 @@ func TestACallerOfAnotherKeyIsNotHeldUp(t *testing.T) {
 				if key == held {
 					ctx, cancel = context.WithTimeout(t.Context(), 50*time.Millisecond)
 				}
-				decisions, err := s.Take(ctx, session.OnPool(pool), []rate.Request{request(target.Limiter, key)})
+				decisions, err := s.Take(ctx, postgres.OnPool(pool), []rate.Request{request(target.Limiter, key)})
 				cancel()
 				switch {
 				case key != held && (err != nil || !decisions[0].Allowed):
@@ -66,15 +66,15 @@ func TestKeysAreLockedInTurn(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	const schema = "trouble_published"
-	must(t, published.Create(t.Context(), session.OnPool(pool), schema))
-	t.Cleanup(func() { must(t, published.Drop(context.Background(), session.OnPool(pool), schema)) })
+	must(t, published.Create(t.Context(), postgres.OnPool(pool), schema))
+	t.Cleanup(func() { must(t, published.Drop(context.Background(), postgres.OnPool(pool), schema)) })
 	s := published.NewUpsert(schema)
 	target := Target{
 		Database: pool.Config().ConnConfig, Application: "trouble in turn", Table: s.Table(), Keys: []string{"never asked for"},
 	}
 	for _, key := range []string{"a", "b", "c"} {
 		r := rate.Request{Limiter: "-", Key: key, Limit: rate.Every(time.Hour), Tokens: 1, Unit: 1}
-		_, err := s.Take(t.Context(), session.OnPool(pool), []rate.Request{r})
+		_, err := s.Take(t.Context(), postgres.OnPool(pool), []rate.Request{r})
 		must(t, err)
 		target.Keys = append(target.Keys, key)
 	}
@@ -115,7 +115,7 @@ func TestNoDeadlockWithCallsForSeveralKeys(t *testing.T) {
 						for _, i := range random.Perm(len(target.Keys))[:6] {
 							requests = append(requests, request(target.Limiter, target.Keys[i]))
 						}
-						_, err := s.Take(t.Context(), session.OnPool(pool), requests)
+						_, err := s.Take(t.Context(), postgres.OnPool(pool), requests)
 						var pg *pgconn.PgError
 						if errors.As(err, &pg) && pg.Code == deadlockDetected {
 							t.Error(err)
@@ -154,7 +154,7 @@ func TestAHotKeyIsLockedToo(t *testing.T) {
 	for range 4 {
 		calling.Go(func() {
 			for ctx.Err() == nil {
-				_, _ = s.Take(ctx, session.OnPool(pool), []rate.Request{request(target.Limiter, target.Keys[0])})
+				_, _ = s.Take(ctx, postgres.OnPool(pool), []rate.Request{request(target.Limiter, target.Keys[0])})
 			}
 		})
 	}
@@ -214,7 +214,7 @@ func TestLocksDoNotTouchExclusionRange(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		r := rate.Request{Limiter: target.Limiter, Key: "k", Limit: rate.Every(200 * time.Millisecond), Tokens: 1, Unit: 1}
-		decisions, err := s.Take(ctx, session.OnPool(pool), []rate.Request{r})
+		decisions, err := s.Take(ctx, postgres.OnPool(pool), []rate.Request{r})
 		must(t, err)
 		return decisions[0]
 	}

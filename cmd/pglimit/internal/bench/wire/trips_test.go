@@ -11,7 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/pglimit/ratelimit/internal/session"
+	"github.com/pglimit/ratelimit/internal/postgres"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 	"github.com/pglimit/ratelimit/strategies"
 )
@@ -106,7 +106,7 @@ func TestRoundTripsOfTheStrategies(t *testing.T) {
 	limiter := "wire " + rand.Text() // one that no earlier test has emptied
 	limit := rate.Limit{Tokens: 1, Period: time.Hour, Burst: 1}
 	take := func(s strategies.Strategy, key string) (allowed bool) {
-		decisions, err := s.Take(t.Context(), session.OnPool(pool), []rate.Request{
+		decisions, err := s.Take(t.Context(), postgres.OnPool(pool), []rate.Request{
 			{Limiter: limiter, Key: key, Limit: limit, Tokens: 1, Unit: 1},
 		})
 		must(t, err)

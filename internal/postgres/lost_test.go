@@ -1,4 +1,4 @@
-package session_test
+package postgres_test
 
 import (
 	"context"
@@ -12,7 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jackc/pgx/v5/stdlib"
 
-	"github.com/pglimit/ratelimit/internal/session"
+	"github.com/pglimit/ratelimit/internal/postgres"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
@@ -86,7 +86,7 @@ func TestALostAnswerIsNotAskedForAgain(t *testing.T) {
 		t.Cleanup(pool.Close)
 		db := stdlib.OpenDB(*config.ConnConfig)
 		t.Cleanup(func() { _ = db.Close() })
-		for by, on := range map[string]rate.Session{"pgx": session.OnPool(pool), "database/sql": session.OnSQLDB(db)} {
+		for by, on := range map[string]rate.Session{"pgx": postgres.OnPool(pool), "database/sql": postgres.OnSQLDB(db)} {
 			for call, send := range map[string]func() error{
 				"a row": func() error { return on.Row(t.Context(), "select take($1)", []any{int64(1)}, new(int64)) },
 				"a pipeline": func() error {
@@ -95,7 +95,7 @@ func TestALostAnswerIsNotAskedForAgain(t *testing.T) {
 				},
 			} {
 				l.takes.Store(0)
-				if err := send(); err == nil || l.takes.Load() != 1 || !session.IsBroken(err) {
+				if err := send(); err == nil || l.takes.Load() != 1 || !postgres.IsBroken(err) {
 					t.Errorf("%v, %s, %s: sent %d times: %v", mode, by, call, l.takes.Load(), err)
 				}
 			}

@@ -1,4 +1,4 @@
-package session
+package postgres
 
 import (
 	"context"
@@ -29,13 +29,10 @@ type connError struct {
 func (e *connError) Error() string { return e.err.Error() }
 func (e *connError) Unwrap() error { return e.err }
 
-// SQLSTATE codes.
+// SQLSTATE codes of a session that ends: blame says why they matter.
 const (
-	readOnlyTransaction = "25006"
-	tooManyConnections  = "53300"
-	adminShutdown       = "57P01"
-	idleSessionTimeout  = "57P05"
-	queryCanceled       = "57014"
+	adminShutdown      = "57P01"
+	idleSessionTimeout = "57P05"
 )
 
 // blame returns err as a connError if the connection is to blame. broken says that it cannot be used any
@@ -51,7 +48,7 @@ func blame(ctx context.Context, err error, broken, before bool, address func() s
 	}
 	pg := new(pgconn.PgError)
 	switch errors.As(err, &pg); {
-	case pg.Code == readOnlyTransaction:
+	case pg.Code == ReadOnlyTransaction:
 		return &connError{fmt.Errorf("server %s: %w", address(), err), before, true}
 	case isFatal(pg):
 		return &connError{err, before || pg.Code != adminShutdown && pg.Code != idleSessionTimeout, false}
@@ -67,10 +64,7 @@ func isFatal(pg *pgconn.PgError) bool {
 }
 
 // isFull says that the server, or the role, has as many connections as it may have.
-func isFull(err error) bool {
-	var pg *pgconn.PgError
-	return errors.As(err, &pg) && pg.Code == tooManyConnections
-}
+func isFull(err error) bool { return Is(err, TooManyConnections) }
 
 // canWrite is a statement that says why this connection cannot write. An empty answer: it can.
 const canWrite = `select case when pg_catalog.pg_is_in_recovery() then 'it is a standby'
@@ -106,7 +100,7 @@ func isAnswer(err error) bool {
 		return err == nil || Setting(err) != ""
 	}
 	switch {
-	case pg.Code == readOnlyTransaction, pg.Code == tooManyConnections, strings.HasPrefix(pg.Code, "57P"), strings.HasPrefix(pg.Code, "08"):
+	case pg.Code == ReadOnlyTransaction, pg.Code == TooManyConnections, strings.HasPrefix(pg.Code, "57P"), strings.HasPrefix(pg.Code, "08"):
 		return false
 	}
 	return true

@@ -1,5 +1,4 @@
-// Package schema says how a database differs from what the migrations of this build make.
-package schema
+package postgres
 
 import (
 	_ "embed"
@@ -8,7 +7,7 @@ import (
 	"strings"
 )
 
-// Differs is an expression of SQL: the names of what is missing or not as in this build. See Args.
+// Differs is an expression of SQL: the names of what is missing or not as in this build. See DiffersArgs.
 //
 //go:embed differs.sql
 var Differs string
@@ -20,8 +19,8 @@ var Differs string
 //go:embed built.txt
 var built string
 
-// Args are the arguments of Differs: of the functions only, or of everything, with what is optional or without.
-func Args(functions, optional bool) []any {
+// DiffersArgs are the arguments of Differs: of the functions only, or of everything, with what is optional or without.
+func DiffersArgs(functions, optional bool) []any {
 	lines := strings.Split(strings.TrimSpace(built), "\n")
 	version, _ := strconv.ParseInt(lines[0], 10, 64)
 	names, plain, distributed := []string{}, []string{}, []string{}

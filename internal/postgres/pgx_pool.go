@@ -1,4 +1,4 @@
-package session
+package postgres
 
 import (
 	"context"
@@ -23,38 +23,13 @@ func OnPool(pool Pool) rate.Session { return &pooled{connections: pgxPool{pool}}
 type pgxPool struct{ Pool }
 
 func (p pgxPool) use(ctx context.Context, f func(rate.Session) error) error {
-	return p.AcquireFunc(ctx, func(conn *pgxpool.Conn) error {
-		on := &pgxConn{connSession: connSession{pgxSession{conn.Conn()}, conn.Conn()}}
+	return p.AcquireFunc(ctx, func(acquired *pgxpool.Conn) error {
+		conn := acquired.Conn()
+		on := &pgxSession{pgxSender: conn, conn: conn}
 		err := f(on)
-		return blame(ctx, err, on.conn.IsClosed(), on.succeeded, addressOf(on.conn))
+		return blame(ctx, err, conn.IsClosed(), on.succeeded, addressOf(conn))
 	})
 }
-
-// pgxConn notes whether a statement has succeeded.
-type pgxConn struct {
-	connSession
-	succeeded bool
-}
-
-func (s *pgxConn) Exec(ctx context.Context, sql string, args ...any) (rows int64, err error) {
-	rows, err = s.connSession.Exec(ctx, sql, args...)
-	s.succeeded = s.succeeded || err == nil
-	return rows, err
-}
-
-func (s *pgxConn) Row(ctx context.Context, sql string, args []any, into ...any) error {
-	err := s.connSession.Row(ctx, sql, args, into...)
-	s.succeeded = s.succeeded || err == nil
-	return err
-}
-
-func (s *pgxConn) Pipeline(ctx context.Context, statements ...rate.Statement) (done int, err error) {
-	done, err = s.connSession.Pipeline(ctx, statements...)
-	s.succeeded = s.succeeded || err == nil
-	return done, err
-}
-
-func (s *pgxConn) OneConnection(_ context.Context, f func(rate.Session) error) error { return f(s) }
 
 func (p pgxPool) forget(context.Context) {
 	if pool, ok := p.Pool.(interface{ Reset() }); ok {

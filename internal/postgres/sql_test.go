@@ -1,4 +1,4 @@
-package session_test
+package postgres_test
 
 import (
 	"context"
@@ -18,7 +18,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/pglimit/ratelimit/internal/session"
+	"github.com/pglimit/ratelimit/internal/postgres"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
@@ -92,7 +92,7 @@ func (s *server) open(t *testing.T) rate.Session {
 	t.Helper()
 	db := sql.OpenDB(s)
 	t.Cleanup(func() { _ = db.Close() })
-	return session.OnSQLDB(db)
+	return postgres.OnSQLDB(db)
 }
 
 func (s *server) wantSent(t *testing.T, statements ...string) {

@@ -1,9 +1,10 @@
-package session
+package postgres
 
 import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -169,4 +170,19 @@ func (s *stale) forget(age int64, wait time.Duration, forget func()) bool {
 		s.last = time.Now()
 	}
 	return true
+}
+
+// ErrSharded is the error of a call about several keys on a session that is not marked as Sharded, where it should be.
+var ErrSharded = fmt.Errorf("%w: Citus distributes the tables: ask for each key by itself", rate.ErrNothingTaken)
+
+// sharded is a session where the tables are distributed.
+type sharded struct{ rate.Session }
+
+// Sharded marks a session where Citus distributes the tables: a call there must be about keys of one shard.
+func Sharded(s rate.Session) rate.Session { return sharded{s} }
+
+// IsSharded says that the session is marked so.
+func IsSharded(s rate.Session) bool {
+	_, is := s.(sharded)
+	return is
 }

@@ -1,9 +1,10 @@
-package session
+package postgres
 
 import (
 	"context"
 	"database/sql"
 	"fmt"
+	"slices"
 	"unicode/utf8"
 
 	"github.com/jackc/pgx/v5"
@@ -24,10 +25,8 @@ func isASCII(args []any) bool {
 				return false
 			}
 		case []string:
-			for _, text := range arg {
-				if !asciiText(text) {
-					return false
-				}
+			if slices.ContainsFunc(arg, func(text string) bool { return !asciiText(text) }) {
+				return false
 			}
 		}
 	}
@@ -62,25 +61,23 @@ func checkConn(conn *pgx.Conn) error {
 	return checkEncoding(client, conn.PgConn().ParameterStatus("server_encoding"))
 }
 
-// checked calls send with a connection that reads UTF-8.
-func (s pgxSession) checked(send func(pgxSender) error) error {
-	var conn *pgx.Conn
-	switch db := s.pgxSender.(type) {
-	case *pgx.Conn:
-		conn = db
-	case interface{ Conn() *pgx.Conn }: // a pgx.Tx
-		conn = db.Conn()
+// check returns an error if the connection would read text among the arguments as other text.
+func (s *pgxSession) check(args []any) error {
+	if isASCII(args) {
+		return nil
 	}
-	if conn != nil {
-		if err := checkConn(conn); err != nil {
-			return err
-		}
+	conn := s.conn
+	if tx, is := s.pgxSender.(interface{ Conn() *pgx.Conn }); is { // a pgx.Tx
+		conn = tx.Conn()
 	}
-	return send(s.pgxSender)
+	if conn == nil {
+		return nil
+	}
+	return checkConn(conn)
 }
 
-// check returns an error if the connection would read text among the arguments as other text. On a
-// *sql.Conn the driver is asked: lib/pq allows nothing but UTF8. In a *sql.Tx, Postgres is asked once.
+// check is that of a pgxSession. On a *sql.Conn the driver is asked: lib/pq allows nothing but UTF8. In a *sql.Tx,
+// Postgres is asked once.
 func (s *sqlSession) check(ctx context.Context, args []any) error {
 	if s.readsUTF8 || isASCII(args) {
 		return nil
