@@ -143,9 +143,7 @@ func TestBlocksOfALimiter(t *testing.T) {
 	allow := func(l *pglimit.Limiter) pglimit.Decision {
 		t.Helper()
 		d, err := l.Allow(t.Context(), "k")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return d
 	}
 	for i := range 20 {

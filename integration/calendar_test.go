@@ -57,13 +57,9 @@ func TestWindowsEndWhenTheZoneSaysSo(t *testing.T) {
 		{"1/week from thursday fixed", "2026-11-26T00:00:00Z", "2026-12-03T00:00:00Z"},
 	} {
 		limit, err := pglimit.ParseLimit(test.limit)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		at, err := time.Parse(time.RFC3339, test.at)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if ends, err := limit.WindowEnd(at); ends.UTC().Format(time.RFC3339) != test.ends || err != nil {
 			t.Errorf("Go: %+v: %v, %v", test, ends, err)
 		}

@@ -8,7 +8,6 @@ import (
 	"io"
 	"log/slog"
 	"os"
-	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -74,8 +73,10 @@ func TestCleanupOneOfThreeSchedulersRunsEachTick(t *testing.T) {
 func TestCleanupTakesOverFromAKilledInstance(t *testing.T) {
 	t.Parallel()
 	pool := newMigrated(t)
-	child, say := cleanupChild(t, pool, "sweep")
-	cleanupHears(t, say, "sweeping")
+	child, out := child(t, "TestCleanupChild", databaseURL(pool))
+	if line, err := bufio.NewReader(out).ReadString('\n'); line != "sweeping\n" {
+		t.Fatalf("the child says %q, %v", line, err)
+	}
 
 	locked := &cleanupLog{message: "leaves this run to others", err: cleanup.ErrLocked, seen: make(chan struct{}, 100)}
 	ran := make(chan cleanup.Report, 100)
@@ -88,9 +89,7 @@ func TestCleanupTakesOverFromAKilledInstance(t *testing.T) {
 	if len(ran) != 0 {
 		t.Fatal("it runs while another does")
 	}
-	if err := child.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, child.Process.Kill())
 	execute(t, pool, "update pglimit.job_locks set until = clock_timestamp()") // the time passes
 	if r := cleanupWithin(t, "it takes over", ran); r.Err != nil || len(r.Strategies) != len(strategies.All()) {
 		t.Errorf("the run after: %+v", r)
@@ -102,9 +101,7 @@ func TestCleanupTakesOverFromAKilledInstance(t *testing.T) {
 func TestCleanupSaysThatTheDatabaseIsNotMigrated(t *testing.T) {
 	t.Parallel()
 	pool, err := pgxpool.New(t.Context(), newDatabase(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(pool.Close)
 	reports := make(chan cleanup.Report, 1)
 	c := cleanupStart(t, pool, cleanup.Config{OnRun: func(r cleanup.Report) { reports <- r }}, strategies.All()...)
@@ -162,12 +159,8 @@ func cleanupStart(t *testing.T, pool *pgxpool.Pool, config cleanup.Config, s ...
 		config.Logger = slog.New(slog.DiscardHandler)
 	}
 	c, err := cleanup.New(pool, s, config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := c.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, c.Start(t.Context()))
 	return c
 }
 
@@ -184,9 +177,7 @@ func cleanupStop(t *testing.T, c *cleanup.Cleaner) {
 func cleanupPool(t *testing.T, pool *pgxpool.Pool) *pgxpool.Pool {
 	t.Helper()
 	another, err := pgxpool.NewWithConfig(t.Context(), pool.Config())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(another.Close)
 	return another
 }
@@ -209,29 +200,14 @@ func cleanupNoLocks(t *testing.T, pool *pgxpool.Pool) {
 	}
 }
 
-// TestCleanupChild is not a test but the other process of the two above.
+// TestCleanupChild is not a test but the other process of the one above.
 func TestCleanupChild(t *testing.T) {
-	task, url, ok := strings.Cut(task(), " ")
-	if !ok {
-		t.Skip("runs as a child of other tests")
+	if task() == "" {
+		t.Skip("runs as a child of another test")
 	}
-	pool, err := pgxpool.New(t.Context(), url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	switch task {
-	case "sweep":
-		cleanupStart(t, pool, cleanup.Config{}, cleanupEndless{})
-	case "hold":
-		locker, err := cleanup.NewLocker(pool, cleanup.LockerConfig{Heartbeat: 250 * time.Millisecond})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := locker.Lock(t.Context(), "child"); err != nil {
-			t.Fatal(err)
-		}
-		fmt.Println("holding")
-	}
+	pool, err := pgxpool.New(t.Context(), task())
+	must(t, err)
+	cleanupStart(t, pool, cleanup.Config{}, cleanupEndless{})
 	_, _ = io.Copy(io.Discard, os.Stdin) // until the parent is gone
 	os.Exit(1)
 }
@@ -246,25 +222,6 @@ func (cleanupEndless) Sweep(_ context.Context, _ pglimit.Session, from pglimit.C
 		fmt.Println("sweeping")
 	}
 	return pglimit.Swept{Next: from + 1}, nil
-}
-
-// cleanupChild starts this program again, to do what TestCleanupChild says.
-func cleanupChild(t *testing.T, pool *pgxpool.Pool, task string) (*exec.Cmd, *bufio.Scanner) {
-	t.Helper()
-	cmd, out := child(t, "TestCleanupChild", task+" "+databaseURL(pool))
-	return cmd, bufio.NewScanner(out)
-}
-
-func cleanupHears(t *testing.T, from *bufio.Scanner, what string) {
-	t.Helper()
-	var said []string
-	for from.Scan() {
-		if from.Text() == what {
-			return
-		}
-		said = append(said, from.Text())
-	}
-	t.Fatalf("the child ended without saying %q: %q", what, said)
 }
 
 func (cleanupEndless) GiveBack(context.Context, pglimit.Session, []pglimit.Refund) error { return nil }

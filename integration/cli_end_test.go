@@ -112,11 +112,8 @@ func (c cli) locked(t *testing.T) (cli, *pgxpool.Pool) {
 	t.Helper()
 	c, pool := c.onMigrated(t)
 	c.run(t, "allow", "k", "--limit", "2/1h").exits(t, 0)
-	tx, err := pool.Begin(t.Context())
-	must(t, err)
-	t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
-	_, err = tx.Exec(t.Context(), `select from pglimit.token_bucket for update`)
-	must(t, err)
+	tx := begin(t, pool)
+	execute(t, tx, `select from pglimit.token_bucket for update`)
 	return c, pool
 }
 
@@ -227,11 +224,8 @@ func cliIsKilledByASecondInterrupt(t *testing.T, c cli) {
 		t.Skip("a shell that started this in the background lets its children ignore interrupts")
 	}
 	c, pool := c.onMigrated(t)
-	holder, err := pool.Begin(t.Context())
-	must(t, err)
-	defer func() { _ = holder.Rollback(context.Background()) }()
-	_, err = holder.Exec(t.Context(), `lock table pglimit.token_bucket in access exclusive mode`)
-	must(t, err)
+	holder := begin(t, pool)
+	execute(t, holder, `lock table pglimit.token_bucket in access exclusive mode`)
 	process, wait := c.started(t, "cleanup started", "cleanup", "--interval", "100ms", "--timeout", "50s", "--grace", "50s")
 	waitsForLock(t, pool)
 

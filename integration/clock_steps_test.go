@@ -181,9 +181,7 @@ func TestNobodyIsLockedOutWhenTheClockStepsBackDuringACall(t *testing.T) {
 func takeAll(t *testing.T, db database, strategy strategies.Strategy, requests ...pglimit.Request) []pglimit.Decision {
 	t.Helper()
 	decisions, err := taken(db, func() ([]pglimit.Decision, error) { return strategy.Take(t.Context(), on(db), requests) })
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return decisions
 }
 

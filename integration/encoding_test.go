@@ -32,9 +32,7 @@ func TestAKeyThatCannotBeStoredFailsItsCallerAlone(t *testing.T) {
 				}
 			})
 			pool := newPool(t, withParameter(server.urlOf(name), "client_encoding", "UTF8"), 4)
-			if err := migrations.Up(t.Context(), pool); err != nil {
-				t.Fatal(err)
-			}
+			must(t, migrations.Up(t.Context(), pool))
 			for _, strategy := range []strategies.Strategy{strategies.TokenBucket{}, strategies.Upsert{}} {
 				limiter := newLimiter(t, pool, strategy, pglimit.Config{Name: "test", Limit: hours.WithBurst(1000), Combine: pglimit.Combine{Lanes: 1}})
 				for range 5 {

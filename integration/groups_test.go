@@ -21,9 +21,7 @@ func takeGroups(t *testing.T, db database, groups ...[]pglimit.Request) []pglimi
 	decisions, err := taken(db, func() ([]pglimit.Decision, error) {
 		return strategies.TokenBucket{}.Take(t.Context(), on(db), grouped(groups...))
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return decisions
 }
 

@@ -242,9 +242,7 @@ func TestTurnsOfInstances(t *testing.T) {
 		must(t, json.Unmarshal([]byte(text), &a))
 		return a
 	}
-	first, err := pool.Begin(t.Context())
-	must(t, err)
-	defer first.Rollback(t.Context()) //nolint:errcheck // it is committed
+	first := begin(t, pool)
 	var text string
 	must(t, first.QueryRow(t.Context(), call, []string{"api", "web"}, []string{"a", "w"}).Scan(&text))
 	before, second := read(text), make(chan string)

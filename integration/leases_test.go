@@ -52,9 +52,7 @@ func lease(t testing.TB, pool *pgxpool.Pool, limit pglimit.Limit, tokens, share 
 	got, err := (strategies.TokenBucket{}).Lease(t.Context(), on(pool), pglimit.LeaseRequest{
 		Limiter: "test", Key: "k", Limit: limit, Tokens: tokens, Share: share, TTL: time.Hour, Settle: settle, Spent: spent,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return got
 }
 
@@ -184,9 +182,7 @@ func TestGrantsLessRefundsAreWhatTheBucketOwes(t *testing.T) {
 		work.Wait()
 		for i, key := range keys {
 			d, err := strategy.Take(t.Context(), on(pool), []pglimit.Request{{Limiter: "test", Key: key, Limit: limit, Unit: 1}})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			// Each refund is short of what flowed back meanwhile, a part of a token in all.
 			if got := limit.Burst - d[0].Remaining; got != used[i].Load() && got != used[i].Load()+1 {
 				t.Errorf("%s: %d tokens are used as the bucket sees it, %d were granted and not given back", key, got, used[i].Load())

@@ -355,8 +355,7 @@ func TestTheHistoryOfLimitsIsOneLine(t *testing.T) {
 	for w := range 8 {
 		writers.Go(func() {
 			for i := range 12 {
-				tx, err := wide.Begin(t.Context())
-				must(t, err)
+				tx := begin(t, wide)
 				key := fmt.Sprint("k", (w+i)%3)
 				sql := `select pglimit.set_limit('api', $1, key => $2, note => 'why')`
 				switch i % 4 {

@@ -213,15 +213,11 @@ func TestARaisedLimitTakesEffectAtOnce(t *testing.T) {
 		var granted []int64
 		var sources []pglimit.Source
 		for _, limit := range []pglimit.Limit{small, large, small} {
-			if err := limiter.SetLimit(limit); err != nil {
-				t.Fatal(err)
-			}
+			must(t, limiter.SetLimit(limit))
 			n := int64(0)
 			for range 10 {
 				d, err := limiter.Allow(t.Context(), "k")
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				n += d.Granted
 				sources = append(sources, d.Source)
 			}

@@ -120,9 +120,7 @@ func TestOfTenConcurrentRequestsOneIsAllowed(t *testing.T) {
 	t.Parallel()
 	eachStrategy(t, func(t *testing.T, pool *pgxpool.Pool, strategy strategies.Strategy) {
 		limiter, err := pglimit.New(pool, strategy, pglimit.Config{Name: "partners", Limit: pglimit.Every(time.Hour), Timeout: time.Minute})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for round := range 10 {
 			key := "partner " + strconv.Itoa(round)
 			var ready, callers sync.WaitGroup

@@ -234,9 +234,7 @@ func TestACallThatWaitedIsChargedWhatItGets(t *testing.T) {
 			t.Parallel()
 			pool, s := newMigrated(t), strategies.TokenBucket{}
 			first, err := s.Take(t.Context(), on(pool), []pglimit.Request{{Limiter: "test", Key: "k", Limit: limit, Tokens: 99, Unit: 99}})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			holder := begin(t, pool)
 			execute(t, holder, "select from pglimit.token_bucket for update")
 			var granted int64

@@ -28,7 +28,7 @@ func TestNewKeysOfTwoProcesses(t *testing.T) {
 }
 
 func newKeys(t *testing.T, strategy strategies.Strategy, leases bool) {
-	const callers, rounds, known = 64, 8, 16
+	const callers, rounds, known = 32, 4, 16
 	admin := newMigrated(t)
 	config := pglimit.Config{Name: "api", Limit: inParts(strategy, pglimit.PerSecond(pglimit.MaxRate)), Timeout: time.Minute, Leases: pglimit.Leases{On: leases}}
 	before := newLimiter(t, admin, strategy, config)

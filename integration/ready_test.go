@@ -136,14 +136,10 @@ func TestAServiceStartsBeforeItsDatabase(t *testing.T) {
 	default:
 	}
 	up.Store(true)
-	if err := <-migrated; err != nil {
-		t.Fatal(err)
-	}
+	must(t, <-migrated)
 	for {
 		d, err := limiter.Allow(t.Context(), "k")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if d.Source == pglimit.FromDatabase && d.Allowed {
 			break
 		}

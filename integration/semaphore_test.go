@@ -135,11 +135,8 @@ func TestARefusedPermitWritesNothing(t *testing.T) {
 	pool := newMigrated(t)
 	s := newSemaphore(t, pool, semaphore.Config{Places: 1})
 	acquire(t, s, "k")
-	tx, err := pool.Begin(t.Context())
-	must(t, err)
-	defer tx.Rollback(t.Context()) //nolint:errcheck // it has changed nothing
-	_, err = tx.Exec(t.Context(), "select from pglimit.permits for update")
-	must(t, err)
+	tx := begin(t, pool)
+	execute(t, tx, "select from pglimit.permits for update")
 	row := "select xmin::text || ctid::text from pglimit.permits"
 	before := query[string](t, pool, row)
 	full(t, s, "k")
@@ -285,10 +282,8 @@ func TestAPlaceGivenToACallerWhoHasLeftComesBack(t *testing.T) {
 	pool := newMigrated(t)
 	s := newSemaphore(t, pool, semaphore.Config{Places: 1})
 	must(t, acquire(t, s, "k").Release(t.Context()))
-	tx, err := pool.Begin(t.Context())
-	must(t, err)
-	_, err = tx.Exec(t.Context(), "select from pglimit.permits for update")
-	must(t, err)
+	tx := begin(t, pool)
+	execute(t, tx, "select from pglimit.permits for update")
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	whileBlocked(t, pool, func() {

@@ -98,8 +98,7 @@ func TestADenialIsDecidedBehindTheLock(t *testing.T) {
 		}, []int64{1}},
 		{"taken", func(tx database) { takeAll(t, tx, strategy, ask("taken", two, 1, 1)) }, []int64{1, 1, -1}},
 	} {
-		tx, err := pool.Begin(t.Context())
-		must(t, err)
+		tx := begin(t, pool)
 		row.do(tx)
 		decided := make(chan pglimit.Decision)
 		go func() { decided <- takeAll(t, pool, strategy, ask(row.key, two, 1, 1))[0] }()

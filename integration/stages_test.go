@@ -88,9 +88,7 @@ func newLimiter(t testing.TB, pool *pgxpool.Pool, strategy strategies.Strategy, 
 	t.Helper()
 	config.Timeout = cmp.Or(config.Timeout, time.Minute) // a machine that tests may be busier than any server
 	limiter, err := pglimit.New(pool, strategy, config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return limiter
 }
 
@@ -250,9 +248,7 @@ func TestEveryTokenOfImpatientCallersIsAccountedFor(t *testing.T) {
 				var taken int64
 				for key := range keys {
 					decisions, err := strategy.Take(t.Context(), on(pool), []pglimit.Request{{Limiter: config.Name, Key: "key:" + strconv.Itoa(key), Limit: limit, Unit: 1}})
-					if err != nil {
-						t.Fatal(err)
-					}
+					must(t, err)
 					taken += limit.Burst - decisions[0].Remaining
 				}
 				stats := limiter.Stats()

@@ -145,13 +145,9 @@ func cleanupRunOnce(t *testing.T, pool *pgxpool.Pool, config cleanup.Config) cle
 	t.Helper()
 	config.Logger = slog.New(slog.DiscardHandler)
 	c, err := cleanup.New(pool, strategies.All(), config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	report, err := c.RunOnce(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return report
 }
 
@@ -198,9 +194,7 @@ func age(t *testing.T, pool *pgxpool.Pool, strategy strategies.Strategy, by time
 func sweepOnce(t *testing.T, pool *pgxpool.Pool, strategy strategies.Strategy) int64 {
 	t.Helper()
 	swept, err := strategy.Sweep(t.Context(), on(pool), 0, 1_000_000)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if !swept.Done {
 		t.Errorf("the table does not end: %+v", swept)
 	}
@@ -267,9 +261,7 @@ func TestSweepEndsWithTheLastPage(t *testing.T) {
 			var from pglimit.Cursor
 			for batch := 1; ; batch++ {
 				swept, err := strategy.Sweep(t.Context(), on(pool), from, limit)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				if swept.Done != (batch == batches) || swept.Next != from+2 || swept.Removed == 0 {
 					t.Errorf("%d pages, batch %d: %+v", pages, batch, swept)
 				}

@@ -159,9 +159,7 @@ func TestACallOfManyThatWaitedIsDatedAfterwards(t *testing.T) {
 					commit(t, holder)
 				}
 			})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			for _, d := range decisions {
 				if !d.Allowed || d.At.Before(over) {
 					t.Errorf("%+v: want a grant, and dated after %v", d, over)
