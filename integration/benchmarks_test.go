@@ -21,8 +21,8 @@ import (
 	"github.com/pglimit/ratelimit/strategies"
 )
 
-// What a permit costs one caller, beside a take, and one whose number of places is one of 10,000 rules of the table: they
-// take turns, so all meet the same machine.
+// What a permit costs one caller, beside a take, and one whose number of places is one of 10,000 rules of the table:
+// they take turns, so all meet the same machine.
 func BenchmarkPermit(b *testing.B) {
 	pool := newMigrated(b)
 	limiter, err := pglimit.New(pool, strategies.TokenBucket{}, pglimit.Config{Name: "bench", Limit: pglimit.PerSecond(1e6)})

@@ -19,8 +19,8 @@ func allowText(t *testing.T, db database, key, limit string, n int64) bool {
 	return query[bool](t, db, "select allowed from pglimit.allow('test', $1, $2, $3)", key, limit, n)
 }
 
-// Who waits for a row across the end of a window, and then gets it as it was because the other call is undone, is granted
-// tokens of the window that has begun.
+// Who waits for a row across the end of a window, and then gets it as it was because the other call is undone, is
+// granted tokens of the window that has begun.
 func TestAGrantThatWaitedAcrossTheEndOfAWindow(t *testing.T) {
 	t.Parallel()
 	db := newMigrated(t)

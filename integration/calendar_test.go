@@ -199,8 +199,8 @@ func TestCalendarWindowsAtEveryDoor(t *testing.T) {
 	}
 }
 
-// A time zone with a mistake in its name is no outage, in which FailOpen would let everybody pass. It is its own request's
-// error only.
+// A time zone with a mistake in its name is no outage, in which FailOpen would let everybody pass. It is its own
+// request's error only.
 func TestAnUnknownTimeZoneIsNoOutage(t *testing.T) {
 	t.Parallel()
 	pool := newMigrated(t)

@@ -29,8 +29,8 @@ func keysApart(t *testing.T, coordinator *pgxpool.Pool) []string {
 			group by p.groupid) k`)
 }
 
-// Groups on distributed tables get the decisions that they get on one server: from each node, straight, by every driver, and in a transaction of
-// the caller's.
+// Groups on distributed tables get the decisions that they get on one server: from each node, straight, by every
+// driver, and in a transaction of the caller's.
 func TestCitusGroupsAreDecidedAsOnOneServer(t *testing.T) {
 	t.Parallel()
 	pools, plain := newDistributed(t), newMigrated(t)
@@ -96,8 +96,8 @@ func sameGroup(t *testing.T, name string, got, want pglimit.Group) {
 	}
 }
 
-// 16 callers of every node, and straight, ask with groups and single requests about the same keys: each bucket is exact, each group is
-// taken whole or not at all, and nobody fails.
+// 16 callers of every node, and straight, ask with groups and single requests about the same keys: each bucket is
+// exact, each group is taken whole or not at all, and nobody fails.
 func TestCitusGroupsAreExact(t *testing.T) {
 	t.Parallel()
 	pools := newDistributed(t)
@@ -164,7 +164,8 @@ func TestCitusGroupsAreExact(t *testing.T) {
 	}
 }
 
-// A group waits for a row that somebody else holds, and holds no other row meanwhile. An impatient one says which row it was.
+// A group waits for a row that somebody else holds, and holds no other row meanwhile. An impatient one says which row
+// it was.
 func TestCitusGroupsWait(t *testing.T) {
 	t.Parallel()
 	pools := newDistributed(t)
@@ -224,8 +225,8 @@ func TestCitusGroupsAreRefused(t *testing.T) {
 	}
 }
 
-// A node that was lost between the two phases leaves a prepared part behind, which locks its key. Citus's recovery commits it if the
-// transaction was committed, and else rolls it back.
+// A node that was lost between the two phases leaves a prepared part behind, which locks its key. Citus's recovery
+// commits it if the transaction was committed, and else rolls it back.
 func TestCitusGroupsAfterACrashBetweenThePhases(t *testing.T) {
 	t.Parallel()
 	pools := newDistributed(t)

@@ -82,7 +82,8 @@ func TestCleanupTwoClaimARun(t *testing.T) {
 	}
 }
 
-// What a run holds for minutes must cost the others nothing: no connection, no transaction. A pool of one connection will do.
+// What a run holds for minutes must cost the others nothing: no connection, no transaction. A pool of one connection
+// will do.
 func TestCleanupLockHoldsBackNobody(t *testing.T) {
 	t.Parallel()
 	admin := newMigrated(t)

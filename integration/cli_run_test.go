@@ -93,7 +93,8 @@ func cliEndsACommandWithoutAPlace(t *testing.T, c cli) {
 	}
 }
 
-// leavesBehind is a script that starts a worker in a session of its own, which has closed its descriptors and runs until end.
+// leavesBehind is a script that starts a worker in a session of its own, which has closed its descriptors and runs
+// until end.
 func leavesBehind(t *testing.T) (script, pid string, end func()) {
 	t.Helper()
 	if _, err := os.Stat("/proc/self"); err != nil {

@@ -185,8 +185,8 @@ func takeAll(t *testing.T, db database, strategy strategies.Strategy, requests .
 	return decisions
 }
 
-// A take waits for a row, and meanwhile the clock steps back and the other call corrects the row and takes the rest. The
-// time that was read before the wait would find all refilled.
+// A take waits for a row, and meanwhile the clock steps back and the other call corrects the row and takes the rest.
+// The time that was read before the wait would find all refilled.
 func TestTheClockStepsBackWhileATakeWaits(t *testing.T) {
 	t.Parallel()
 	db := newMigrated(t)

@@ -63,8 +63,8 @@ func TestAKeyThatCannotBeStoredFailsItsCallerAlone(t *testing.T) {
 	}
 }
 
-// pgx refuses simple_protocol under some settings, which do not end by themselves: that is no outage. And the sign of life,
-// by which the breaker closes, does not depend on them.
+// pgx refuses simple_protocol under some settings, which do not end by themselves: that is no outage. And the sign of
+// life, by which the breaker closes, does not depend on them.
 func TestSettingsThatPgxRefusesAreNoOutage(t *testing.T) {
 	t.Parallel()
 	pool := newMigrated(t)

@@ -29,7 +29,8 @@ func TestEveryUpdateIsHOT(t *testing.T) {
 		if strategy.Check(&pglimit.Request{Limit: limit}) != nil {
 			limit.Burst = 1000
 		}
-		// What autovacuum reads to analyze a table keeps old versions, too, for as long as the machine is too busy to go on with it.
+		// What autovacuum reads to analyze a table keeps old versions, too, for as long as the machine is too busy to
+		// go on with it.
 		for _, table := range texts(t, pool, tablesOf) {
 			execute(t, pool, "alter table pglimit."+table+" set (autovacuum_enabled = off)")
 		}

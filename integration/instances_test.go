@@ -93,8 +93,8 @@ func TestInstancesComeAndGo(t *testing.T) {
 	}
 }
 
-// In random histories, all instances that are counted take 1/live each, whenever Postgres goes away: together it is never
-// more than the limit. But for those that were cut off alone for longer than their rows are live.
+// In random histories, all instances that are counted take 1/live each, whenever Postgres goes away: together it is
+// never more than the limit. But for those that were cut off alone for longer than their rows are live.
 func TestSharesOfLiveInstancesAreNeverMoreThanTheLimit(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t, databaseURL(newMigrated(t)), 1)
@@ -161,8 +161,9 @@ func states(all []*playedInstance) (states []playedInstance) {
 	return states
 }
 
-// Three Limiters of a service count each other, and decide by a third of the limit when Postgres is away. One that could not be
-// counted before denies, and one without the right to be counted takes the share for the number that it was given.
+// Three Limiters of a service count each other, and decide by a third of the limit when Postgres is away. One that
+// could not be counted before denies, and one without the right to be counted takes the share for the number that it
+// was given.
 func TestFailLocalCountsInstances(t *testing.T) {
 	t.Parallel()
 	admin := newMigrated(t)
@@ -227,8 +228,8 @@ func TestFailLocalCountsInstances(t *testing.T) {
 	}
 }
 
-// Calls come one after another, whatever their limiters are, each limiter has its own instances, and a transaction that would not
-// see those who called just before is refused.
+// Calls come one after another, whatever their limiters are, each limiter has its own instances, and a transaction that
+// would not see those who called just before is refused.
 func TestTurnsOfInstances(t *testing.T) {
 	t.Parallel()
 	pool := newMigrated(t)

@@ -265,7 +265,8 @@ func TestACallThatWaitedIsChargedWhatItGets(t *testing.T) {
 	}
 }
 
-// A call that is sure to decide locks before it looks, in the order of the keys: while it waits for the first, the second is free.
+// A call that is sure to decide locks before it looks, in the order of the keys: while it waits for the first, the
+// second is free.
 func TestASureCallLocksInTheOrderOfTheKeys(t *testing.T) {
 	t.Parallel()
 	pool, s := newMigrated(t), strategies.TokenBucket{}

@@ -70,8 +70,8 @@ func (p *replay) denied(requests []pglimit.Request, group int) bool {
 	})
 }
 
-// seenAhead corrects the model's row, which is ahead of the clock, if a group that was denied has corrected the row. A row
-// that the denial does not need is left as it is.
+// seenAhead corrects the model's row, which is ahead of the clock, if a group that was denied has corrected the row. A
+// row that the denial does not need is left as it is.
 func (p *replay) seenAhead(k *replayedKey, l model.Limit) {
 	row, is := k.bucket.(*model.Bucket)
 	if !is || row.At <= p.now+model.Step {

@@ -155,8 +155,8 @@ func TestAConditionDoesNotJumpTheQueue(t *testing.T) {
 	}
 }
 
-// 12 callers, three places, 40 tokens: as many permits as tokens, and never more than three at once. Whatever the isolation
-// of the pool's transactions is by default, and behind a PgBouncer in transaction mode.
+// 12 callers, three places, 40 tokens: as many permits as tokens, and never more than three at once. Whatever the
+// isolation of the pool's transactions is by default, and behind a PgBouncer in transaction mode.
 func TestPermitsAndTokensUnderConcurrency(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"read%20committed", "repeatable%20read", "serializable", "PgBouncer"} {

@@ -92,8 +92,9 @@ func TestNoSettingOfARoleChangesADecisionOrACommand(t *testing.T) {
 	}
 }
 
-// Where the planner may not use a kind of node that a statement needs, it finds the plan so dear that it compiles it, for longer
-// than Config.Timeout. No statement of a decision has such a plan, or it is run without the compiler. The answers stay the same too.
+// Where the planner may not use a kind of node that a statement needs, it finds the plan so dear that it compiles it,
+// for longer than Config.Timeout. No statement of a decision has such a plan, or it is run without the compiler. The
+// answers stay the same too.
 func TestNoPlannerSettingHasAStatementCompiled(t *testing.T) {
 	t.Parallel()
 	settings := texts(t, newMigrated(t), "select name from pg_settings where name like 'enable\\_%' and vartype = 'bool' and setting = 'on' order by 1")
@@ -115,8 +116,8 @@ func TestNoPlannerSettingHasAStatementCompiled(t *testing.T) {
 	}
 }
 
-// plannedOutcomes asks for everything that decides, in a database where a setting of the planner has the value, and returns
-// the statements that the compiler is used for, with their cost.
+// plannedOutcomes asks for everything that decides, in a database where a setting of the planner has the value, and
+// returns the statements that the compiler is used for, with their cost.
 func plannedOutcomes(t *testing.T, setting, value string) (o outcomes, dear map[string]float64) {
 	t.Helper()
 	ctx, dear := t.Context(), map[string]float64{}

@@ -79,8 +79,9 @@ func TestGrantsKeepTheirDistance(t *testing.T) {
 	}
 }
 
-// A call that waits for the row decides by what it finds then: what was planned as a denial is granted if tokens were given
-// back meanwhile, and what was planned as a grant is denied, and counted, if another call took them. It is dated then.
+// A call that waits for the row decides by what it finds then: what was planned as a denial is granted if tokens were
+// given back meanwhile, and what was planned as a grant is denied, and counted, if another call took them. It is dated
+// then.
 func TestADenialIsDecidedBehindTheLock(t *testing.T) {
 	t.Parallel()
 	pool := newMigrated(t)

@@ -157,8 +157,8 @@ func TestSQLValidatesALimitAsGoDoes(t *testing.T) {
 	})
 }
 
-// Without a limit, pglimit.allow and pglimit.peek decide by the table, as Go does: of each pair of keys, one is asked in
-// Go and the other in SQL, and both get the same.
+// Without a limit, pglimit.allow and pglimit.peek decide by the table, as Go does: of each pair of keys, one is asked
+// in Go and the other in SQL, and both get the same.
 func TestSQLTakesTheLimitFromTheTable(t *testing.T) {
 	t.Parallel()
 	pool := newMigrated(t)

@@ -130,7 +130,8 @@ func TestExactWithCombiningAndMemory(t *testing.T) {
 					t.Error(report)
 				}
 				many := decided(stats) > 4*int64(test.callers) // who asks once, on a slow machine, is told by Postgres
-				// One call answers several, and one request those who ask for the same, whom chance brings together if there are many keys.
+				// One call answers several, and one request those who ask for the same, whom chance brings together if
+				// there are many keys.
 				_, apart := strategy.Rule().(rate.Apart)
 				combined := stats.RoundTrips < decided(stats) && (test.keys > 1 || apart || stats.Requests < decided(stats))
 				if report.Granted == 0 || !combined || many && stats.Denied[pglimit.FromMemory] == 0 {
@@ -144,8 +145,8 @@ func TestExactWithCombiningAndMemory(t *testing.T) {
 	}
 }
 
-// leaseTrips watches the round trips of leases. A grant out of a lease is dated by this process's clock since the lease was
-// asked for: later than it is by a round trip at most, in which as many tokens flow back.
+// leaseTrips watches the round trips of leases. A grant out of a lease is dated by this process's clock since the lease
+// was asked for: later than it is by a round trip at most, in which as many tokens flow back.
 type leaseTrips struct{ longest atomic.Int64 }
 
 // watch is for Config.OnRoundTrip.

@@ -171,7 +171,8 @@ func cleanupSweep(t *testing.T, db database, strategy strategies.Strategy, limit
 func age(t *testing.T, pool *pgxpool.Pool, strategy strategies.Strategy, by time.Duration) {
 	t.Helper()
 	if strategy.Name() == "exclusion_range" {
-		// Not by an update, in which a range would meet the one before it, not yet moved: the sort has all of them deleted first.
+		// Not by an update, in which a range would meet the one before it, not yet moved: the sort has all of them
+		// deleted first.
 		execute(t, pool, `
 			with old as (delete from pglimit.exclusion_range returning *)
 			insert into pglimit.exclusion_range (key, limiter, during)
