@@ -45,9 +45,7 @@ func newDatabase(t *testing.T, template string) (pool *pgxpool.Pool, urlFor func
 func newPool(t *testing.T, url string) *pgxpool.Pool {
 	t.Helper()
 	pool, err := pgxpool.New(t.Context(), url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(pool.Close)
 	return pool
 }
@@ -65,9 +63,7 @@ func numbers[D promlimit.DB](t *testing.T, db D, logger *slog.Logger) map[string
 	registry := prometheus.NewPedanticRegistry()
 	registry.MustRegister(promlimit.NewDatabase(db, logger))
 	families, err := registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	all := map[string]float64{}
 	for _, family := range families {
 		for _, metric := range family.GetMetric() {
@@ -111,13 +107,9 @@ func TestTheNumbersOfTheDatabase(t *testing.T) {
 	if got := numbers(t, pool, nil); got["up"] != 1 || len(got) != 1+4+8 {
 		t.Errorf("before it is migrated: %v", got)
 	}
-	if err := migrations.Up(t.Context(), pool); err != nil {
-		t.Fatal(err)
-	}
+	must(t, migrations.Up(t.Context(), pool))
 	limiter, err := pglimit.New(pool, strategies.Upsert{}, pglimit.Config{Name: "api", Limit: pglimit.PerHour(3), Timeout: pglimit.NoTimeout, Combine: pglimit.Combine{Off: true}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer func() { _ = limiter.Close(context.Background()) }()
 	for _, key := range []string{"a", "b"} {
 		for range 5 { // one insert, two updates, and two denials that write nothing
@@ -148,9 +140,7 @@ func TestTheNumbersOfTheDatabase(t *testing.T) {
 	become(t, pool, map[string]float64{"updates_total upsert": 5, "hot_updates_total upsert": 4})
 
 	run(t, pool, `vacuum pglimit.upsert`)
-	if err := migrations.SetStorage(t.Context(), pool, migrations.Unlogged); err != nil {
-		t.Fatal(err)
-	}
+	must(t, migrations.SetStorage(t.Context(), pool, migrations.Unlogged))
 	run(t, pool, `delete from pglimit.upsert where key = 'a'`)
 	run(t, pool, `insert into pglimit.schedule values ('pglimit.cleanup', to_timestamp(5), to_timestamp(65)), ('another', to_timestamp(6), to_timestamp(66))`)
 	become(t, pool, map[string]float64{
@@ -198,14 +188,10 @@ func TestLocksAreCounted(t *testing.T) {
 	t.Parallel()
 	pool, _ := newDatabase(t, "migrated")
 	limiter, err := pglimit.New(pool, strategies.Upsert{}, pglimit.Config{Name: "api", Limit: pglimit.PerSecond(1000), Timeout: pglimit.NoTimeout})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer func() { _ = limiter.Close(context.Background()) }()
 	tx, err := pool.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer func() { _ = tx.Rollback(context.Background()) }()
 	if _, err := limiter.On(pglimit.InTx(tx)).Allow(t.Context(), "k"); err != nil {
 		t.Fatal(err)
@@ -225,9 +211,7 @@ func TestLocksAreCounted(t *testing.T) {
 		table <- err
 	}()
 	become(t, pool, map[string]float64{"lock_waiters": 2, "locks ShareLock": 0})
-	if err := tx.Rollback(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, tx.Rollback(t.Context()))
 	if err := errors.Join(<-decided, <-table); err != nil {
 		t.Error(err)
 	}
@@ -244,9 +228,7 @@ func TestLocksOfAnotherDatabaseAreNotCounted(t *testing.T) {
 	url := urlFor(config.User)
 	copied := newPool(t, strings.Replace(url, config.Database, config.Database+"_copy", 1))
 	tx, err := copied.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer func() { _ = tx.Rollback(context.Background()) }()
 	const lock = "lock table pglimit.upsert in exclusive mode"
 	if _, err := tx.Exec(t.Context(), lock); err != nil {
@@ -322,9 +304,7 @@ func TestWhatARoleMaySee(t *testing.T) {
 		run(t, pool, "create role "+role+" login password '"+password+"'")
 		if purpose != "" {
 			grants, err := migrations.Grants(role, purpose)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			run(t, pool, grants)
 		}
 		var log bytes.Buffer
@@ -365,5 +345,12 @@ func TestPromlintFindsNothing(t *testing.T) {
 	problems, err := testutil.GatherAndLint(shop.registry)
 	if err != nil || len(problems) > 0 {
 		t.Error(problems, err)
+	}
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

@@ -59,9 +59,7 @@ func readDashboard(t *testing.T) (d dashboard) {
 	if err == nil {
 		err = json.Unmarshal(file, &d)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return d
 }
 
@@ -87,9 +85,7 @@ func readRules(t *testing.T) (rules []rule) {
 	if err == nil {
 		err = yaml.Unmarshal(file, &all)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, group := range all.Groups {
 		for _, r := range group.Rules {
 			r.Group = group.Name
@@ -160,9 +156,7 @@ func TestTheDashboard(t *testing.T) {
 func TestTheAlerts(t *testing.T) {
 	t.Parallel()
 	tests, err := os.ReadFile("prometheus/alerts_test.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	seen := map[string]bool{}
 	for _, r := range readRules(t) {
 		if seen[r.Alert] || !strings.HasPrefix(r.Alert, "Pglimit") {

@@ -19,9 +19,7 @@ type scraped map[string][]map[string]string
 func scrape(t *testing.T) scraped {
 	t.Helper()
 	families, err := shop.registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return newScraped(slices.Values(families))
 }
 

@@ -61,13 +61,9 @@ func TestPromtoolChecksTheDashboard(t *testing.T) {
 		rules = append(rules, recording{fmt.Sprintf("panel:%x", where), expr})
 	}
 	file, err := yaml.Marshal(map[string]any{"groups": []any{map[string]any{"name": "dashboard", "rules": rules}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	path := filepath.Join(t.TempDir(), "dashboard.yaml")
-	if err := os.WriteFile(path, file, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(path, file, 0o600))
 	promtool(t, "check", "rules", path)
 }
 
@@ -100,9 +96,7 @@ func TestPrometheusAnswersEveryExpression(t *testing.T) {
 			Rules []struct{ Name, State, Health, LastError string }
 		}
 	}
-	if err := p.get(t.Context(), "rules", nil, &rules); err != nil {
-		t.Fatal(err)
-	}
+	must(t, p.get(t.Context(), "rules", nil, &rules))
 	for _, group := range rules.Groups {
 		for _, r := range group.Rules {
 			if r.Health != "ok" || r.State != "inactive" {
@@ -125,9 +119,7 @@ func startPrometheus(t *testing.T) server {
 	t.Cleanup(metrics.Close)
 	_, port, _ := net.SplitHostPort(metrics.Listener.Addr().String())
 	alerts, err := filepath.Abs("prometheus/alerts.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	folder := t.TempDir()
 	config := fmt.Sprintf(`
 global: {scrape_interval: 250ms, scrape_timeout: 250ms, evaluation_interval: 500ms}
@@ -135,17 +127,13 @@ rule_files: [%q]
 scrape_configs:
   - {job_name: shop, static_configs: [{targets: ["127.0.0.1:%s", "localhost:%[2]s"]}]}
 `, alerts, port)
-	if err := os.WriteFile(filepath.Join(folder, "prometheus.yml"), []byte(config), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(filepath.Join(folder, "prometheus.yml"), []byte(config), 0o600))
 	p := server{freeAddress(t)}
 	cmd := exec.CommandContext(t.Context(), binary, "--config.file="+filepath.Join(folder, "prometheus.yml"),
 		"--storage.tsdb.path="+filepath.Join(folder, "data"), "--web.listen-address="+p.address)
 	var log strings.Builder
 	cmd.Stderr = &log
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, cmd.Start())
 	t.Cleanup(func() { // t.Context has ended, and with it the process
 		_ = cmd.Wait()
 		if t.Failed() {
@@ -158,9 +146,7 @@ scrape_configs:
 func freeAddress(t *testing.T) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer func() { _ = listener.Close() }()
 	return listener.Addr().String()
 }

@@ -33,12 +33,8 @@ func start(t *testing.T, database, binary string, listens *regexp.Regexp, args .
 	cmd := exec.CommandContext(t.Context(), binary, args...)
 	cmd.Env = append(os.Environ(), "DATABASE_URL="+database)
 	stderr, err := cmd.StderrPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, cmd.Start())
 	t.Cleanup(func() { _ = cmd.Wait() }) // t.Context has ended, and with it the process
 	var said strings.Builder
 	for lines := bufio.NewScanner(stderr); lines.Scan(); {
@@ -68,29 +64,21 @@ func look(t *testing.T) {
 		}
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 }
 
 // ask and return what is answered.
 func ask(t *testing.T, method, url, body string) string {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	r.Header.Set("Content-Type", "application/json")
 	r.Header.Set("X-User", "ann")
 	answer, err := http.DefaultClient.Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer func() { _ = answer.Body.Close() }()
 	text, err := io.ReadAll(answer.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return string(text)
 }
 
@@ -99,9 +87,7 @@ func scrapeOf(t *testing.T, url string) scraped {
 	t.Helper()
 	parser := expfmt.NewTextParser(model.UTF8Validation)
 	families, err := parser.TextToMetricFamilies(strings.NewReader(ask(t, http.MethodGet, url+"/metrics", "")))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return newScraped(maps.Values(families))
 }
 
@@ -118,9 +104,7 @@ func TestEveryWayToRunFeedsAlertsAndDashboard(t *testing.T) {
 	command, service := filepath.Join(folder, "pglimit"), filepath.Join(folder, "service")
 	database, listens := urlFor(pool.Config().ConnConfig.User), regexp.MustCompile(`listen=(\S+)`)
 	limiter, err := pglimit.New(pool, strategies.TokenBucket{}, pglimit.Config{Name: "guide", Limit: pglimit.Every(time.Hour), Timeout: time.Minute})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(promlimit.New(limiter), promlimit.NewDatabase(pool, nil)) // as docs/guide.md has it
 	guide := httptest.NewServer(promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))

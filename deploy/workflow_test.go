@@ -22,9 +22,7 @@ func TestTheWorkflowTestsEveryModule(t *testing.T) {
 	if err == nil {
 		err = yaml.Unmarshal(text, &workflow)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	tested := ""
 	for _, job := range workflow.Jobs {
 		for _, step := range job.Steps {
@@ -41,9 +39,7 @@ func TestTheWorkflowTestsEveryModule(t *testing.T) {
 		}
 	}
 	root, err := filepath.Abs("..")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	modules := 0
 	err = filepath.WalkDir(root, func(path string, _ fs.DirEntry, err error) error {
 		if filepath.Base(path) != "go.mod" || err != nil {

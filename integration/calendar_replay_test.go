@@ -26,7 +26,8 @@ var calendarLimits = []pglimit.Limit{
 	pglimit.Every(20 * time.Minute).WithBurst(5),
 }
 
-// calendarReplay is a history in which Postgres must decide as Memory does, whose windows Go computes. The clock is the test's.
+// calendarReplay is a history in which Postgres must decide as Memory does, whose windows Go computes. The clock is the
+// test's.
 type calendarReplay struct {
 	*testing.T
 	*rand.Rand

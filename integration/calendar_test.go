@@ -57,13 +57,9 @@ func TestWindowsEndWhenTheZoneSaysSo(t *testing.T) {
 		{"1/week from thursday fixed", "2026-11-26T00:00:00Z", "2026-12-03T00:00:00Z"},
 	} {
 		limit, err := pglimit.ParseLimit(test.limit)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		at, err := time.Parse(time.RFC3339, test.at)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if ends, err := limit.WindowEnd(at); ends.UTC().Format(time.RFC3339) != test.ends || err != nil {
 			t.Errorf("Go: %+v: %v, %v", test, ends, err)
 		}
@@ -203,8 +199,8 @@ func TestCalendarWindowsAtEveryDoor(t *testing.T) {
 	}
 }
 
-// A time zone with a mistake in its name is no outage, in which FailOpen would let everybody pass. It is its own request's
-// error only.
+// A time zone with a mistake in its name is no outage, in which FailOpen would let everybody pass. It is its own
+// request's error only.
 func TestAnUnknownTimeZoneIsNoOutage(t *testing.T) {
 	t.Parallel()
 	pool := newMigrated(t)

@@ -82,9 +82,7 @@ func TestTheViewAgreesWithAPeek(t *testing.T) {
 		agree := func(what string, taken time.Time) {
 			t.Helper()
 			d, err := strategy.Take(t.Context(), on(pool), []pglimit.Request{{Limiter: "test", Key: "k", Limit: limit, Unit: 1}})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			var missing int64
 			var fullAt, takenAt time.Time
 			if err := pool.QueryRow(t.Context(), view, strategy.Name()).Scan(&missing, &fullAt, &takenAt); err != nil {
@@ -116,9 +114,7 @@ func TestTheViewAgreesWithAPeek(t *testing.T) {
 		last = take(t, pool, strategy, "k", limit)
 		if s, able := strategy.(strategies.TokenBucket); able {
 			lease, err := s.Lease(t.Context(), on(pool), pglimit.LeaseRequest{Limiter: "test", Key: "k", Limit: limit, Tokens: 5, Share: 1, TTL: time.Hour})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			last.At = lease.At
 			agree("a lease", last.At)
 			age(t, pool, strategy, 61*time.Minute)
@@ -129,9 +125,7 @@ func TestTheViewAgreesWithAPeek(t *testing.T) {
 		agree("full", last.At.Add(-1000*time.Hour))
 		if s, able := strategy.(strategies.TokenBucket); able {
 			lease, err := s.Lease(t.Context(), on(pool), pglimit.LeaseRequest{Limiter: "test", Key: "k", Limit: limit, Tokens: 5, Share: 1, TTL: time.Hour})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			agree("a lease of a full bucket", lease.At)
 		}
 	})

@@ -6,8 +6,6 @@ import (
 	"math/rand/v2"
 	"strconv"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -15,7 +13,6 @@ import (
 
 	"github.com/pglimit/ratelimit/pglimit"
 	"github.com/pglimit/ratelimit/strategies"
-	"github.com/pglimit/ratelimit/strategies/audit"
 )
 
 // keysApart returns a key of each node that has shards, in the order of the pools of workers.
@@ -29,8 +26,8 @@ func keysApart(t *testing.T, coordinator *pgxpool.Pool) []string {
 			group by p.groupid) k`)
 }
 
-// Groups on distributed tables get the decisions that they get on one server: from each node, straight, by every driver, and in a transaction of
-// the caller's.
+// Groups on distributed tables get the decisions that they get on one server: from each node, straight, by every
+// driver, and in a transaction of the caller's.
 func TestCitusGroupsAreDecidedAsOnOneServer(t *testing.T) {
 	t.Parallel()
 	pools, plain := newDistributed(t), newMigrated(t)
@@ -96,8 +93,8 @@ func sameGroup(t *testing.T, name string, got, want pglimit.Group) {
 	}
 }
 
-// 16 callers of every node, and straight, ask with groups and single requests about the same keys: each bucket is exact, each group is
-// taken whole or not at all, and nobody fails.
+// 16 callers of every node, and straight, ask with groups and single requests about the same keys: each bucket is
+// exact, each group is taken whole or not at all, and nobody fails.
 func TestCitusGroupsAreExact(t *testing.T) {
 	t.Parallel()
 	pools := newDistributed(t)
@@ -108,63 +105,15 @@ func TestCitusGroupsAreExact(t *testing.T) {
 	for _, pool := range pools {
 		limiters = append(limiters, newCitusLimiter(t, pool, config))
 	}
-	var histories [16]audit.Histories
-	var granted, singles atomic.Int64
-	var work sync.WaitGroup
-	ctx := soon(t, 3*time.Second)
-	for i := range histories {
-		work.Go(func() {
-			random := rand.New(rand.NewPCG(uint64(i), 11))
-			limiter := limiters[i%len(limiters)]
-			for ctx.Err() == nil {
-				if i%4 == i/4 { // one of the four of each limiter
-					key := strconv.Itoa(random.IntN(8))
-					d, err := limiter.Allow(t.Context(), key)
-					if err != nil {
-						t.Error(err)
-						return
-					}
-					histories[i].Record(key, pglimit.Request{Limiter: "test", Key: key, Limit: limit, Tokens: 1, Unit: 1}, d)
-					singles.Add(d.Granted)
-					continue
-				}
-				var group []pglimit.Request
-				for _, key := range random.Perm(8)[:2+random.IntN(2)] {
-					n := 1 + random.Int64N(3)
-					group = append(group, pglimit.Request{Limiter: "test", Key: strconv.Itoa(key), Limit: limit, Tokens: n, Unit: n})
-				}
-				g, err := limiter.DoAll(t.Context(), group...)
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				for j, d := range g.Decisions {
-					if d.Granted != 0 && d.Granted != group[j].Tokens || (d.Granted > 0) != g.Allowed || !g.Allowed && g.Denied.Allowed {
-						t.Errorf("%+v", g)
-					}
-					if d.Granted > 0 || !d.Allowed {
-						histories[i].Record(group[j].Key, group[j], d)
-					}
-				}
-				if g.Allowed {
-					granted.Add(1)
-				}
-			}
-		})
-	}
-	work.Wait()
-	var all audit.Histories
-	for i := range histories {
-		all.Merge(&histories[i])
-	}
-	report := all.Check(limit)
-	t.Logf("%d groups and %d single requests were granted, %v", granted.Load(), singles.Load(), report)
-	if !report.OK() || granted.Load() == 0 || singles.Load() == 0 {
+	report, groups, singles := groupLoad(soon(t, 3*time.Second), t, limiters, limit, 16, 8, func(i int) bool { return i%4 == i/4 }) // one of the four of each limiter
+	t.Logf("%d groups and %d single requests were granted, %v", groups, singles, report)
+	if !report.OK() || groups == 0 || singles == 0 {
 		t.Error(report)
 	}
 }
 
-// A group waits for a row that somebody else holds, and holds no other row meanwhile. An impatient one says which row it was.
+// A group waits for a row that somebody else holds, and holds no other row meanwhile. An impatient one says which row
+// it was.
 func TestCitusGroupsWait(t *testing.T) {
 	t.Parallel()
 	pools := newDistributed(t)
@@ -224,8 +173,8 @@ func TestCitusGroupsAreRefused(t *testing.T) {
 	}
 }
 
-// A node that was lost between the two phases leaves a prepared part behind, which locks its key. Citus's recovery commits it if the
-// transaction was committed, and else rolls it back.
+// A node that was lost between the two phases leaves a prepared part behind, which locks its key. Citus's recovery
+// commits it if the transaction was committed, and else rolls it back.
 func TestCitusGroupsAfterACrashBetweenThePhases(t *testing.T) {
 	t.Parallel()
 	pools := newDistributed(t)

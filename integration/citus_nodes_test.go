@@ -178,7 +178,8 @@ func TestCitusNodesAreNotAskedWhenTheTablesAreBack(t *testing.T) {
 	}
 }
 
-// The keys of a batch are in bytewise order, whatever the database's collation is. (It decides on any table, distributed or not.)
+// The keys of a batch are in bytewise order, whatever the database's collation is. (It decides on any table,
+// distributed or not.)
 func TestKeysOfABatchAreInBytewiseOrder(t *testing.T) {
 	t.Parallel()
 	server, name := serverFor(t), databaseName()

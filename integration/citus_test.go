@@ -49,7 +49,8 @@ func clusterNodes(t *testing.T) (nodes []string) {
 	return nodes
 }
 
-// newDatabases makes a database on each node of the cluster, without Citus, and returns the URLs: the coordinator's first.
+// newDatabases makes a database on each node of the cluster, without Citus, and returns the URLs: the coordinator's
+// first.
 func newDatabases(t *testing.T) (urls []string) {
 	t.Helper()
 	name := fmt.Sprintf("pglimit_test_%d_%d", os.Getpid(), citusDatabases.Add(1))
@@ -226,8 +227,8 @@ func TestCitusDistributesAndBringsBack(t *testing.T) {
 	diff(t, "there and back", before, catalog())
 }
 
-// A call is decided by the node that has its key: also one whose session had planned it before, one in a transaction, and
-// one that comes to another worker.
+// A call is decided by the node that has its key: also one whose session had planned it before, one in a transaction,
+// and one that comes to another worker.
 func TestCitusCallsGoToTheirNode(t *testing.T) {
 	t.Parallel()
 	var sent []string
@@ -384,7 +385,8 @@ func TestCitusDistributesUnderLoad(t *testing.T) {
 	}
 }
 
-// A later migration keeps what is distributed so, and the functions of distributed tables. Up puts back what is not this release's.
+// A later migration keeps what is distributed so, and the functions of distributed tables. Up puts back what is not
+// this release's.
 func TestCitusLaterMigrationsKeepIt(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t, newCluster(t)[0], 8)

@@ -1,7 +1,6 @@
 package integration
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -10,35 +9,11 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
-	"github.com/go-co-op/gocron/v2"
-
 	"github.com/pglimit/ratelimit/cleanup"
 )
-
-// An instance whose machine vanishes leaves a connection that nobody closes. A
-// stopped process looks the same from the server.
-func TestCleanupLockOfASilentHolderGoes(t *testing.T) {
-	t.Parallel()
-	pool := newMigrated(t)
-	child, say := cleanupChild(t, pool, "hold")
-	cleanupHears(t, say, "holding")
-	if err := child.Process.Signal(syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
-	locker, err := cleanup.NewLocker(pool, cleanup.LockerConfig{Interval: time.Millisecond})
-	must(t, err)
-	if _, err := locker.Lock(t.Context(), "child"); !errors.Is(err, cleanup.ErrLocked) {
-		t.Fatalf("got %v, want ErrLocked", err)
-	}
-	eventually(t, pool, "select until <= clock_timestamp() from pglimit.job_locks where job = 'child'")
-	lock, err := locker.Lock(t.Context(), "child")
-	must(t, err)
-	must(t, lock.Unlock(t.Context()))
-}
 
 // The ledger is by the database's clock, so time passes here by moving the row.
 func TestCleanupLedger(t *testing.T) {
@@ -46,9 +21,7 @@ func TestCleanupLedger(t *testing.T) {
 	pool := newMigrated(t)
 	newLocker := func(interval time.Duration) *cleanup.Locker {
 		locker, err := cleanup.NewLocker(pool, cleanup.LockerConfig{Interval: interval})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return locker
 	}
 	hourly, minutely := newLocker(time.Hour), newLocker(time.Minute)
@@ -84,9 +57,7 @@ func TestCleanupLedger(t *testing.T) {
 
 	// Neither written nor locked: the lock of an upsert would show in xmax.
 	row := func() (state string) {
-		if err := pool.QueryRow(t.Context(), "select concat_ws(' ', ctid, xmin, xmax) from pglimit.schedule").Scan(&state); err != nil {
-			t.Fatal(err)
-		}
+		must(t, pool.QueryRow(t.Context(), "select concat_ws(' ', ctid, xmin, xmax) from pglimit.schedule").Scan(&state))
 		return state
 	}
 	before := row()
@@ -102,9 +73,7 @@ func TestCleanupTwoClaimARun(t *testing.T) {
 	t.Parallel()
 	pool := newMigrated(t)
 	locker, err := cleanup.NewLocker(newPool(t, withParameter(databaseURL(pool), "default_transaction_isolation", "serializable"), 2), cleanup.LockerConfig{Interval: time.Hour})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	first := begin(t, pool)
 	execute(t, first, "insert into pglimit.schedule values ('job', now(), now() + interval '54 minutes')")
 	whileBlocked(t, pool, func() { _, err = locker.Lock(t.Context(), "job") }, func() { commit(t, first) })
@@ -113,19 +82,8 @@ func TestCleanupTwoClaimARun(t *testing.T) {
 	}
 }
 
-// cleanupAsked is a Locker whose answers can be heard.
-type cleanupAsked struct {
-	gocron.Locker
-	answers chan error
-}
-
-func (a cleanupAsked) Lock(ctx context.Context, job string) (gocron.Lock, error) {
-	lock, err := a.Locker.Lock(ctx, job)
-	a.answers <- err
-	return lock, err
-}
-
-// What a run holds for minutes must cost the others nothing: no connection, no transaction. A pool of one connection will do.
+// What a run holds for minutes must cost the others nothing: no connection, no transaction. A pool of one connection
+// will do.
 func TestCleanupLockHoldsBackNobody(t *testing.T) {
 	t.Parallel()
 	admin := newMigrated(t)
@@ -168,13 +126,9 @@ func TestCleanupLostLockIsNoticed(t *testing.T) {
 		Heartbeat: 100 * time.Millisecond,
 		OnLost:    func(_ string, err error) { lost <- err },
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	lock, err := locker.Lock(t.Context(), "job")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	execute(t, pool, "update pglimit.job_locks set holder = 'another', until = 'infinity'")
 	if err := cleanupWithin(t, "the loss is noticed", lost); !errors.Is(err, cleanup.ErrLost) {
 		t.Errorf("OnLost: got %v, want ErrLost", err)

@@ -1,9 +1,13 @@
 package integration
 
 import (
+	"bufio"
 	"context"
 	"errors"
+	"fmt"
+	"io"
 	"log/slog"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -69,8 +73,10 @@ func TestCleanupOneOfThreeSchedulersRunsEachTick(t *testing.T) {
 func TestCleanupTakesOverFromAKilledInstance(t *testing.T) {
 	t.Parallel()
 	pool := newMigrated(t)
-	child, say := cleanupChild(t, pool, "sweep")
-	cleanupHears(t, say, "sweeping")
+	child, out := child(t, "TestCleanupChild", databaseURL(pool))
+	if line, err := bufio.NewReader(out).ReadString('\n'); line != "sweeping\n" {
+		t.Fatalf("the child says %q, %v", line, err)
+	}
 
 	locked := &cleanupLog{message: "leaves this run to others", err: cleanup.ErrLocked, seen: make(chan struct{}, 100)}
 	ran := make(chan cleanup.Report, 100)
@@ -83,9 +89,7 @@ func TestCleanupTakesOverFromAKilledInstance(t *testing.T) {
 	if len(ran) != 0 {
 		t.Fatal("it runs while another does")
 	}
-	if err := child.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, child.Process.Kill())
 	execute(t, pool, "update pglimit.job_locks set until = clock_timestamp()") // the time passes
 	if r := cleanupWithin(t, "it takes over", ran); r.Err != nil || len(r.Strategies) != len(strategies.All()) {
 		t.Errorf("the run after: %+v", r)
@@ -97,9 +101,7 @@ func TestCleanupTakesOverFromAKilledInstance(t *testing.T) {
 func TestCleanupSaysThatTheDatabaseIsNotMigrated(t *testing.T) {
 	t.Parallel()
 	pool, err := pgxpool.New(t.Context(), newDatabase(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(pool.Close)
 	reports := make(chan cleanup.Report, 1)
 	c := cleanupStart(t, pool, cleanup.Config{OnRun: func(r cleanup.Report) { reports <- r }}, strategies.All()...)
@@ -150,3 +152,76 @@ func (l *cleanupLog) Handle(_ context.Context, r slog.Record) error {
 }
 
 func (cleanupProbe) GiveBack(context.Context, pglimit.Session, []pglimit.Refund) error { return nil }
+
+func cleanupStart(t *testing.T, pool *pgxpool.Pool, config cleanup.Config, s ...strategies.Strategy) *cleanup.Cleaner {
+	t.Helper()
+	if config.Logger == nil {
+		config.Logger = slog.New(slog.DiscardHandler)
+	}
+	c, err := cleanup.New(pool, s, config)
+	must(t, err)
+	must(t, c.Start(t.Context()))
+	return c
+}
+
+func cleanupStop(t *testing.T, c *cleanup.Cleaner) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	if err := c.Stop(ctx); err != nil {
+		t.Errorf("Stop: %v", err)
+	}
+}
+
+// cleanupPool is one more pool on the same database, as another instance has.
+func cleanupPool(t *testing.T, pool *pgxpool.Pool) *pgxpool.Pool {
+	t.Helper()
+	another, err := pgxpool.NewWithConfig(t.Context(), pool.Config())
+	must(t, err)
+	t.Cleanup(another.Close)
+	return another
+}
+
+func cleanupWithin[T any](t *testing.T, what string, events <-chan T) T {
+	t.Helper()
+	select {
+	case event := <-events:
+		return event
+	case <-time.After(time.Minute):
+		t.Fatalf("it takes too long until %s", what)
+		panic("unreachable")
+	}
+}
+
+func cleanupNoLocks(t *testing.T, pool *pgxpool.Pool) {
+	t.Helper()
+	if n := query[int64](t, pool, "select count(*) from pglimit.job_locks where until > clock_timestamp()"); n != 0 {
+		t.Errorf("%d locks were left behind", n)
+	}
+}
+
+// TestCleanupChild is not a test but the other process of the one above.
+func TestCleanupChild(t *testing.T) {
+	if task() == "" {
+		t.Skip("runs as a child of another test")
+	}
+	pool, err := pgxpool.New(t.Context(), task())
+	must(t, err)
+	cleanupStart(t, pool, cleanup.Config{}, cleanupEndless{})
+	_, _ = io.Copy(io.Discard, os.Stdin) // until the parent is gone
+	os.Exit(1)
+}
+
+// cleanupEndless is a strategy that never gets through.
+type cleanupEndless struct{ strategies.Strategy }
+
+func (cleanupEndless) Name() string { return "endless" }
+
+func (cleanupEndless) Sweep(_ context.Context, _ pglimit.Session, from pglimit.Cursor, _ int) (pglimit.Swept, error) {
+	if from == 0 {
+		fmt.Println("sweeping")
+	}
+	return pglimit.Swept{Next: from + 1}, nil
+}
+
+func (cleanupEndless) GiveBack(context.Context, pglimit.Session, []pglimit.Refund) error { return nil }

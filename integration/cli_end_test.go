@@ -90,8 +90,7 @@ func cliCleanupEndsOnInterrupt(t *testing.T, c cli) {
 			t.Errorf("it does not say %q:\n%s", part, stderr)
 		}
 	}
-	eventually(t, pool, `select not exists (select from pg_stat_activity
-		where application_name = 'pglimit' and datname = current_database())`)
+	leavesNoSession(t, pool)
 	cleanupNoLocks(t, pool)
 }
 
@@ -113,11 +112,8 @@ func (c cli) locked(t *testing.T) (cli, *pgxpool.Pool) {
 	t.Helper()
 	c, pool := c.onMigrated(t)
 	c.run(t, "allow", "k", "--limit", "2/1h").exits(t, 0)
-	tx, err := pool.Begin(t.Context())
-	must(t, err)
-	t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
-	_, err = tx.Exec(t.Context(), `select from pglimit.token_bucket for update`)
-	must(t, err)
+	tx := begin(t, pool)
+	execute(t, tx, `select from pglimit.token_bucket for update`)
 	return c, pool
 }
 
@@ -131,42 +127,47 @@ func cliGivesUpAtTimeout(t *testing.T, c cli) {
 		fails(t, silent.address, "no answer in time")
 }
 
-func cliEndsOnInterrupt(t *testing.T, c cli) {
-	c, pool := c.locked(t)
-	process, wait := c.started(t, "", "allow", "k", "--limit", "2/1h", "--timeout", "0")
-	waitsForLock(t, pool)
-	if stderr := endsSoon(t, process, wait, 130); stderr != "" {
-		t.Errorf("it complains:\n%s", stderr)
+// A call that waits for a lock is ended by each signal, and says nothing. A service ends tidily:
+// SIGTERM is how systemd and containers end it, but one that a closed terminal ends with 0 is not started again.
+func cliEndsOnSignals(t *testing.T, c cli) {
+	// Where the tests run under nohup, the child would inherit that SIGHUP is
+	// ignored; a signal that is handled here is none of the child's business.
+	handled := make(chan os.Signal, 1)
+	signal.Notify(handled, syscall.SIGHUP)
+	defer signal.Stop(handled)
+	locked, pool := c.locked(t)
+	for sent, code := range map[syscall.Signal]int{syscall.SIGINT: 130, syscall.SIGTERM: 143, syscall.SIGHUP: 129} {
+		process, wait := locked.started(t, "", "allow", "k", "--limit", "2/1h", "--timeout", "0")
+		waitsForLock(t, pool)
+		if stderr := endsSoonBy(t, process, wait, sent, code); stderr != "" {
+			t.Errorf("%v: it complains:\n%s", sent, stderr)
+		}
+		leavesNoSession(t, pool)
 	}
+	c, _ = c.onMigrated(t)
+	for sent, code := range map[syscall.Signal]int{syscall.SIGTERM: 0, syscall.SIGHUP: 129} {
+		process, wait := c.started(t, "cleanup started", "cleanup", "--interval", "100ms")
+		lines := strings.Split(strings.TrimSpace(endsSoonBy(t, process, wait, sent, code)), "\n")
+		if last := lines[len(lines)-1]; !strings.Contains(last, "pglimit cleanup stopped") {
+			t.Errorf("%v: the last that it says is %q", sent, last)
+		}
+		for _, line := range lines {
+			if !strings.Contains(line, "level=INFO") {
+				t.Errorf("%v: it complains: %s", sent, line)
+			}
+		}
+	}
+}
+
+func leavesNoSession(t *testing.T, pool *pgxpool.Pool) {
+	t.Helper()
+	eventually(t, pool, `select not exists (select from pg_stat_activity where application_name = 'pglimit' and datname = current_database())`)
 }
 
 func waitsForLock(t *testing.T, pool *pgxpool.Pool) {
 	t.Helper()
 	eventually(t, pool, `select exists (select from pg_stat_activity
 		where application_name = 'pglimit' and datname = current_database() and wait_event_type = 'Lock')`)
-}
-
-func cliEndsOnHangup(t *testing.T, c cli) {
-	c, pool := c.locked(t)
-	// Where the tests run under nohup, the child would inherit that SIGHUP is
-	// ignored; a signal that is handled here is none of the child's business.
-	handled := make(chan os.Signal, 1)
-	signal.Notify(handled, syscall.SIGHUP)
-	process, wait := c.started(t, "", "allow", "k", "--limit", "2/1h", "--timeout", "0")
-	signal.Stop(handled)
-	waitsForLock(t, pool)
-	if stderr := endsSoonBy(t, process, wait, syscall.SIGHUP, 129); stderr != "" {
-		t.Errorf("it complains:\n%s", stderr)
-	}
-
-	// A service that ends with 0 is not started again.
-	c, _ = c.onMigrated(t)
-	signal.Notify(handled, syscall.SIGHUP)
-	process, wait = c.started(t, "cleanup started", "cleanup")
-	signal.Stop(handled)
-	if stderr := endsSoonBy(t, process, wait, syscall.SIGHUP, 129); !strings.Contains(stderr, "cleanup stopped") {
-		t.Errorf("it does not end tidily:\n%s", stderr)
-	}
 }
 
 func cliOutlivesHangupUnderNohup(t *testing.T, c cli) {
@@ -214,4 +215,48 @@ func listenSilently(t *testing.T) silence {
 	}()
 	t.Cleanup(func() { _ = listener.Close() })
 	return s
+}
+
+// The batch that is under way may take its time when cleanup is told to end. Who has no
+// patience tells it again, and it is gone.
+func cliIsKilledByASecondInterrupt(t *testing.T, c cli) {
+	if signal.Ignored(os.Interrupt) {
+		t.Skip("a shell that started this in the background lets its children ignore interrupts")
+	}
+	c, pool := c.onMigrated(t)
+	holder := begin(t, pool)
+	execute(t, holder, `lock table pglimit.token_bucket in access exclusive mode`)
+	process, wait := c.started(t, "cleanup started", "cleanup", "--interval", "100ms", "--timeout", "50s", "--grace", "50s")
+	waitsForLock(t, pool)
+
+	type end struct {
+		code   int
+		stderr string
+	}
+	ended := make(chan end, 1)
+	go func() {
+		code, stderr := wait()
+		ended <- end{code, stderr}
+	}()
+	must(t, process.Signal(os.Interrupt))
+	select {
+	case e := <-ended:
+		t.Fatalf("the first interrupt ended it, with code %d\n%s", e.code, e.stderr)
+	case <-time.After(500 * time.Millisecond): // in which it has noticed, most likely
+	}
+	// If it has not, the next one is the first for it, too.
+	for began := time.Now(); time.Since(began) < time.Minute; {
+		must(t, process.Signal(os.Interrupt))
+		select {
+		case e := <-ended:
+			if e.code != -1 || strings.Contains(e.stderr, "stopped") { // a signal has killed it
+				t.Errorf("exit code %d\n%s", e.code, e.stderr)
+			}
+			return
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+	_ = process.Kill()
+	<-ended
+	t.Error("it does not heed a second interrupt")
 }

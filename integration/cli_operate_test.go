@@ -113,11 +113,8 @@ func cliWritesFiles(t *testing.T, c cli) {
 func cliSaysWhoHasTheLock(t *testing.T, c cli) {
 	c, pool := c.onMigrated(t)
 	c.run(t, "migrate", "down", "--lock-timeout", "-1s").fails(t, "--lock-timeout is -1s: it must not be negative")
-	holder, err := pool.Begin(t.Context())
-	must(t, err)
-	defer func() { _ = holder.Rollback(context.Background()) }()
-	_, err = holder.Exec(t.Context(), `select from pglimit.exclusion_range`)
-	must(t, err)
+	holder := begin(t, pool)
+	execute(t, holder, `select from pglimit.exclusion_range`)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	command := c.command(ctx, t, c.binary, "migrate", "down", "--lock-timeout", "10ms")

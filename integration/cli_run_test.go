@@ -93,7 +93,8 @@ func cliEndsACommandWithoutAPlace(t *testing.T, c cli) {
 	}
 }
 
-// leavesBehind is a script that starts a worker in a session of its own, which has closed its descriptors and runs until end.
+// leavesBehind is a script that starts a worker in a session of its own, which has closed its descriptors and runs
+// until end.
 func leavesBehind(t *testing.T) (script, pid string, end func()) {
 	t.Helper()
 	if _, err := os.Stat("/proc/self"); err != nil {
@@ -129,13 +130,13 @@ func cliKeepsAPlace(t *testing.T, c cli) {
 	process, wait := c.started(t, "started", "run", "--key", "k", "--ttl", "6s", "--", "sh", "-c", script)
 	must(t, process.Kill())
 	first := query[int64](t, pool, "select until_ns[1] from pglimit.permits")
-	waitFor(t, func() bool {
+	until(t, "it happens", func() bool {
 		return query[int64](t, pool, "select coalesce(until_ns[1], 0) from pglimit.permits") != first
 	})
 	c.run(t, "run", "--key", "k", "true").exits(t, 75)
 	end()
 	_, _ = wait()
-	waitFor(t, func() bool { return query[int64](t, pool, "select held from pglimit.permits") == 0 })
+	until(t, "it happens", func() bool { return query[int64](t, pool, "select held from pglimit.permits") == 0 })
 
 	script, file, _ := leavesBehind(t)
 	process, wait = c.started(t, "started", "run", "--key", "another", "--", "sh", "-c", script+"wait")

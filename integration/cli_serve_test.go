@@ -14,7 +14,6 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 )
@@ -52,16 +51,9 @@ func (c cli) servesAndSays(t *testing.T, args ...string) (process *os.Process, u
 		must(t, err)
 		return string(text)
 	}
-	for begin := time.Now(); ; <-soon(t, 5*time.Millisecond).Done() {
-		if found := listens.FindStringSubmatch(said()); found != nil {
-			url = "http://" + found[1]
-			break
-		}
-		if time.Since(begin) > time.Minute {
-			t.Fatalf("it does not start:\n%s", said())
-		}
-	}
-	return command.Process, url, said, func() (int, string) {
+	var found []string
+	until(t, "it starts", func() bool { found = listens.FindStringSubmatch(said()); return found != nil })
+	return command.Process, "http://" + found[1], said, func() (int, string) {
 		<-ended
 		return command.ProcessState.ExitCode(), said()
 	}
@@ -123,9 +115,7 @@ func cliServesUntilSIGTERM(t *testing.T, c cli) {
 			}
 		})
 	}
-	for begin := time.Now(); leased.Load() < 100 && time.Since(begin) < time.Minute && !t.Failed(); {
-		<-soon(t, time.Millisecond).Done()
-	}
+	until(t, "tokens are leased", func() bool { return leased.Load() >= 100 || t.Failed() })
 	must(t, process.Signal(syscall.SIGTERM))
 	for status := http.StatusOK; status == http.StatusOK; {
 		var err error
@@ -146,8 +136,7 @@ func cliServesUntilSIGTERM(t *testing.T, c cli) {
 	if used := 100000 - left.Remaining; used != granted.Load() || leased.Load() == 0 {
 		t.Errorf("clients were granted %d, and Postgres says %d (%d came from leases)", granted.Load(), used, leased.Load())
 	}
-	eventually(t, pool, `select not exists (select from pg_stat_activity
-		where application_name = 'pglimit' and datname = current_database())`)
+	leavesNoSession(t, pool)
 }
 
 // SIGHUP reads the files again, without a request lost. Bad ones change nothing.
@@ -173,11 +162,7 @@ func cliServeReadsItsFilesAgain(t *testing.T, c cli) {
 		t.Helper()
 		before := strings.Count(said(), says)
 		must(t, process.Signal(syscall.SIGHUP))
-		for begin := time.Now(); strings.Count(said(), says) == before; <-soon(t, 5*time.Millisecond).Done() {
-			if time.Since(begin) > time.Minute {
-				t.Fatalf("it does not say %q:\n%s", says, said())
-			}
-		}
+		until(t, "it says "+says, func() bool { return strings.Count(said(), says) > before })
 	}
 	wants := func(token, limiter string, status int) {
 		t.Helper()
@@ -221,13 +206,10 @@ func cliServeStartsWithoutDatabase(t *testing.T, c cli) {
 		t.Errorf("%d %s %v", status, answer, err)
 	}
 	c.run(t, "migrate", "up").exits(t, 0)
-	for begin, status := time.Now(), 0; status != http.StatusOK; <-soon(t, 50*time.Millisecond).Done() { // it remembers its last check for a moment
-		var answer string
-		var err error
-		if status, answer, err = sends(t, url+"/readyz", ""); err != nil || time.Since(begin) > time.Minute {
-			t.Fatalf("%d %s %v", status, answer, err)
-		}
-	}
+	until(t, "it is ready", func() bool { // it remembers its last check for a moment
+		status, _, err := sends(t, url+"/readyz", "")
+		return err == nil && status == http.StatusOK
+	})
 	for _, test := range []struct {
 		body   string
 		status int
@@ -272,15 +254,10 @@ func cliServesTheTable(t *testing.T, c cli) {
 	process, url, wait := c.serves(t, "--no-cleanup", "--drain", "0")
 	answers := func(limiter string, status int, part string) {
 		t.Helper()
-		for begin := time.Now(); ; <-soon(t, 20*time.Millisecond).Done() {
+		until(t, limiter+" is answered with "+part, func() bool {
 			got, answer, err := sends(t, url+"/v1/allow", `{"limiter":"`+limiter+`","key":"ann"}`)
-			if err == nil && got == status && strings.Contains(answer, part) {
-				return
-			}
-			if time.Since(begin) > time.Minute {
-				t.Fatalf("%d %s %v", got, answer, err)
-			}
-		}
+			return err == nil && got == status && strings.Contains(answer, part)
+		})
 	}
 	answers("login", http.StatusOK, `"limit":"5/1m"`)
 	answers("api", http.StatusNotFound, "one of login")

@@ -72,9 +72,7 @@ func TestConformance(t *testing.T) {
 func take(t *testing.T, db database, strategy strategies.Strategy, key string, limit pglimit.Limit) pglimit.Decision {
 	t.Helper()
 	d, err := tryTake(t, db, strategy, key, limit)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return d
 }
 

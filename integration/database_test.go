@@ -26,9 +26,7 @@ func newMigrated(t testing.TB) *pgxpool.Pool {
 	t.Helper()
 	s := serverFor(t)
 	template, err := s.template()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return newPool(t, s.newDatabase(t, template), 16)
 }
 
@@ -37,14 +35,10 @@ func newMigrated(t testing.TB) *pgxpool.Pool {
 func newPool(t testing.TB, url string, maxConns int32) *pgxpool.Pool {
 	t.Helper()
 	config, err := pgxpool.ParseConfig(url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	config.MaxConns = maxConns
 	pool, err := pgxpool.NewWithConfig(t.Context(), config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() {
 		closed := make(chan struct{})
 		go func() {
@@ -66,9 +60,7 @@ func databaseURL(pool *pgxpool.Pool) string { return pool.Config().ConnString() 
 func (s *testServer) newDatabase(t testing.TB, template string) string {
 	t.Helper()
 	name := databaseName()
-	if err := s.create(t.Context(), name, template); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.create(t.Context(), name, template))
 	t.Cleanup(func() {
 		if err := s.drop(name); err != nil {
 			t.Error(err)

@@ -55,9 +55,7 @@ func TestDurableIsDurableAndRelaxedIsRelaxed(t *testing.T) {
 				_, err := leaser.Lease(t.Context(), on(pool), pglimit.LeaseRequest{
 					Limiter: "test", Key: "leased", Limit: hours.WithBurst(1000), Tokens: 1, Share: 1, TTL: time.Hour, Durability: d,
 				})
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 			}
 		}
 		// Whether more has been flushed, when the call returns, than was written before it.

@@ -32,9 +32,7 @@ func TestAKeyThatCannotBeStoredFailsItsCallerAlone(t *testing.T) {
 				}
 			})
 			pool := newPool(t, withParameter(server.urlOf(name), "client_encoding", "UTF8"), 4)
-			if err := migrations.Up(t.Context(), pool); err != nil {
-				t.Fatal(err)
-			}
+			must(t, migrations.Up(t.Context(), pool))
 			for _, strategy := range []strategies.Strategy{strategies.TokenBucket{}, strategies.Upsert{}} {
 				limiter := newLimiter(t, pool, strategy, pglimit.Config{Name: "test", Limit: hours.WithBurst(1000), Combine: pglimit.Combine{Lanes: 1}})
 				for range 5 {
@@ -65,8 +63,8 @@ func TestAKeyThatCannotBeStoredFailsItsCallerAlone(t *testing.T) {
 	}
 }
 
-// pgx refuses simple_protocol under some settings, which do not end by themselves: that is no outage. And the sign of life,
-// by which the breaker closes, does not depend on them.
+// pgx refuses simple_protocol under some settings, which do not end by themselves: that is no outage. And the sign of
+// life, by which the breaker closes, does not depend on them.
 func TestSettingsThatPgxRefusesAreNoOutage(t *testing.T) {
 	t.Parallel()
 	pool := newMigrated(t)

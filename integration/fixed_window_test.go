@@ -36,9 +36,7 @@ func TestAnotherRuleBehindALimiter(t *testing.T) {
 	const callers = 32
 	limit := rate.Every(150 * time.Millisecond).WithBurst(40)
 	limiter, err := pglimit.New(newWindows(t), fixedWindow{}, pglimit.Config{Name: t.Name(), Limit: limit, Timeout: time.Minute})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	ctx := soon(t, 600*time.Millisecond)
 	var events [callers][]audit.Event
 	var granted atomic.Int64
@@ -85,9 +83,7 @@ func newWindows(t testing.TB) *pgxpool.Pool {
 	pool := newMigrated(t)
 	_, err := pool.Exec(t.Context(), `create table public.fixed_window (key text collate "C", limiter text collate "C",
 		full_ns bigint not null, start_ns bigint not null, at_ns bigint not null, primary key (key, limiter))`)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return pool
 }
 

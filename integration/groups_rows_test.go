@@ -56,9 +56,7 @@ func TestAGroupThatWasOvertakenDecidesAnew(t *testing.T) {
 					t.Error(err)
 				}
 			})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			for _, d := range decisions {
 				if (d.Granted > 0) != test.allowed || d.At.Before(over) {
 					t.Errorf("%+v: want granted %v, and dated after %v", d, test.allowed, over)

@@ -21,10 +21,62 @@ func takeGroups(t *testing.T, db database, groups ...[]pglimit.Request) []pglimi
 	decisions, err := taken(db, func() ([]pglimit.Decision, error) {
 		return strategies.TokenBucket{}.Take(t.Context(), on(db), grouped(groups...))
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return decisions
+}
+
+// groupLoad has callers ask for groups of 2 to 5 of the keys, and some of them for one key alone, once at least. Every
+// group is taken whole or not at all, and nobody fails; the report is of the buckets.
+func groupLoad(ctx context.Context, t *testing.T, limiters []*pglimit.Limiter, limit pglimit.Limit, callers, keys int, alone func(caller int) bool) (report audit.Report, groups, singles int64) {
+	histories := make([]audit.Histories, callers)
+	var granted, grantedAlone atomic.Int64
+	var work sync.WaitGroup
+	for i := range histories {
+		limiter := limiters[i%len(limiters)]
+		work.Go(func() {
+			random := rand.New(rand.NewPCG(uint64(i), 47))
+			for once := false; !once || ctx.Err() == nil; once = true {
+				var group []pglimit.Request
+				for _, key := range random.Perm(keys)[:2+random.IntN(4)] {
+					n := 1 + random.Int64N(3)
+					group = append(group, pglimit.Request{Limiter: "test", Key: strconv.Itoa(key), Limit: limit, Tokens: n, Unit: n})
+				}
+				if alone(i) {
+					d, err := limiter.Allow(t.Context(), group[0].Key)
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					group[0].Tokens, group[0].Unit = 1, 1
+					histories[i].Record(group[0].Key, group[0], d)
+					grantedAlone.Add(d.Granted)
+					continue
+				}
+				g, err := limiter.DoAll(t.Context(), group...)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				for j, d := range g.Decisions {
+					if d.Granted != 0 && d.Granted != group[j].Tokens || (d.Granted > 0) != g.Allowed || !g.Allowed && g.Denied.Allowed {
+						t.Errorf("%+v", g)
+					}
+					if d.Granted > 0 || !d.Allowed {
+						histories[i].Record(group[j].Key, group[j], d)
+					}
+				}
+				if g.Allowed {
+					granted.Add(1)
+				}
+			}
+		})
+	}
+	work.Wait()
+	var all audit.Histories
+	for i := range histories {
+		all.Merge(&histories[i])
+	}
+	return all.Check(limit), granted.Load(), grantedAlone.Load()
 }
 
 // Two processes, 64 callers, groups of 2 to 5 of 20 keys, beside requests for single keys, with all
@@ -44,62 +96,15 @@ func TestGroupsAreExactWithAllStages(t *testing.T) {
 			for _, pool := range pools {
 				limiters = append(limiters, newLimiter(t, pool, strategies.TokenBucket{}, config))
 			}
-			var histories [64]audit.Histories
-			var granted atomic.Int64
-			var work sync.WaitGroup
-			ctx := soon(t, 400*time.Millisecond)
-			for i := range histories {
-				work.Go(func() {
-					random := rand.New(rand.NewPCG(uint64(i), 47))
-					for once := false; !once || ctx.Err() == nil; once = true {
-						var group []pglimit.Request
-						for _, key := range random.Perm(20)[:2+random.IntN(4)] {
-							n := 1 + random.Int64N(3)
-							group = append(group, pglimit.Request{Limiter: "test", Key: strconv.Itoa(key), Limit: config.Limit, Tokens: n, Unit: n})
-						}
-						if i%8 == 0 {
-							d, err := limiters[i%2].Allow(t.Context(), group[0].Key)
-							if err != nil {
-								t.Error(err)
-								return
-							}
-							group[0].Tokens, group[0].Unit = 1, 1
-							histories[i].Record(group[0].Key, group[0], d)
-							continue
-						}
-						g, err := limiters[i%2].DoAll(t.Context(), group...)
-						if err != nil {
-							t.Error(err)
-							return
-						}
-						for j, d := range g.Decisions {
-							if d.Granted != 0 && d.Granted != group[j].Tokens || (d.Granted > 0) != g.Allowed || !g.Allowed && g.Denied.Allowed {
-								t.Errorf("%+v", g)
-							}
-							if d.Granted > 0 || !d.Allowed {
-								histories[i].Record(group[j].Key, group[j], d)
-							}
-						}
-						if g.Allowed {
-							granted.Add(1)
-						}
-					}
-				})
-			}
-			work.Wait()
-			var all audit.Histories
-			for i := range histories {
-				all.Merge(&histories[i])
-			}
-			report := all.Check(config.Limit)
+			report, granted, _ := groupLoad(soon(t, 400*time.Millisecond), t, limiters, config.Limit, 64, 20, func(caller int) bool { return caller%8 == 0 })
 			tolerance := int64(0)
 			if longest := trips.longest.Load(); longest > 0 { // see leaseTrips; a lease that takes longer than its TTL is not used
 				tolerance = 1 + config.Limit.Tokens*min(longest, int64(config.Leases.TTL))/int64(config.Limit.Period)
 			}
-			if report.Over.Tokens > tolerance || report.Err != nil || granted.Load() == 0 || !leases && !report.OK() { // what others lease is denied
+			if report.Over.Tokens > tolerance || report.Err != nil || granted == 0 || !leases && !report.OK() { // what others lease is denied
 				t.Error(report)
 			}
-			t.Logf("%d groups were granted, %v", granted.Load(), report)
+			t.Logf("%d groups were granted, %v", granted, report)
 			for _, l := range limiters {
 				closeLeasing(t, l)
 			}

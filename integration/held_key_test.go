@@ -2,12 +2,15 @@ package integration
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pglimit/ratelimit/pglimit"
@@ -138,4 +141,118 @@ func (h *heldKey) askOthers(ctx context.Context, limiter *pglimit.Limiter, rando
 			}
 		}
 	}
+}
+
+// A transaction with repeatable reads sees a row that was removed meanwhile beside the one that it has made itself. It
+// decides by its own. (Strategies that lock before they insert fail with 40001.)
+func TestASnapshotThatSeesARemovedRow(t *testing.T) {
+	t.Parallel()
+	pool := newMigrated(t)
+	for _, strategy := range []strategies.Strategy{strategies.Upsert{}, strategies.SlidingWindow{}, strategies.SlidingLog{}} {
+		limit := pglimit.Per(10, time.Hour)
+		request := func(n int64) pglimit.Request {
+			return pglimit.Request{Limiter: "test", Key: strategy.Name(), Limit: limit, Tokens: n, Unit: n}
+		}
+		takeAll(t, pool, strategy, request(8))
+		tx, err := pool.BeginTx(t.Context(), pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
+		must(t, err)
+		if query[int64](t, tx, "select 1") != 1 {
+			t.Fatal("a snapshot is taken")
+		}
+		must(t, strategy.(pglimit.Resetter).Reset(t.Context(), on(pool), "test", strategy.Name())) //nolint:forcetypeassert // all can
+		for _, want := range []struct{ n, left int64 }{{2, 8}, {2, 6}, {6, 0}} {
+			decisions, err := strategy.Take(t.Context(), on(tx), []pglimit.Request{request(want.n)})
+			must(t, err)
+			if d := decisions[0]; !d.Allowed || d.Remaining != want.left {
+				t.Errorf("%s: %+v, want %d left", strategy.Name(), d, want.left)
+			}
+		}
+		must(t, tx.Commit(t.Context()))
+		if d := takeAll(t, pool, strategy, request(1))[0]; d.Allowed {
+			t.Errorf("%s: eleven of ten: %+v", strategy.Name(), d)
+		}
+	}
+}
+
+// for_update_nowait never queues: while somebody holds the row, it answers that the key is
+// contended, also those who would wait as long as it takes.
+func TestForUpdateNowaitNeverQueues(t *testing.T) {
+	t.Parallel()
+	limit := hours.WithBurst(100)
+	for name, db := range map[string]func(*testing.T, *pgxpool.Pool) database{
+		"on its own":                  func(_ *testing.T, pool *pgxpool.Pool) database { return pool },
+		"in the caller's transaction": func(t *testing.T, pool *pgxpool.Pool) database { return begin(t, pool) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			pool, s := newMigrated(t), strategies.ForUpdateNowait{}
+			for _, key := range []string{"free", "held"} {
+				take(t, pool, s, key, limit)
+			}
+			holder := begin(t, pool)
+			execute(t, holder, "select from pglimit.for_update_nowait where key = 'held' for no key update")
+			mine := db(t, pool)
+			type answer struct {
+				decisions []pglimit.Decision
+				err       error
+			}
+			answers := make(chan answer, 1)
+			whileBlocked(t, pool, func() { // with no deadline
+				decisions, err := s.Take(t.Context(), on(mine), asks(limit, "held"))
+				answers <- answer{decisions, err}
+			}, func() {
+				select {
+				case a := <-answers:
+					if d := a.decisions; a.err != nil || !d[0].Contended || d[0].Allowed {
+						t.Errorf("%+v, %v: want contended", d, a.err)
+					}
+				case <-time.After(time.Minute): // it waits for the holder
+					t.Error("it queued")
+				}
+				commit(t, holder)
+			})
+			// The rest is not disturbed by it, nor the transaction that it was in.
+			for _, key := range []string{"free", "held"} {
+				if !take(t, mine, s, key, limit).Allowed {
+					t.Errorf("%s is denied though nobody holds it", key)
+				}
+			}
+		})
+	}
+}
+
+// An impatient take gives up soon if somebody holds the row, also if the clock has stepped back and
+// the row must be corrected first.
+func TestAnImpatientTakeDoesNotWaitToCorrectARow(t *testing.T) {
+	t.Parallel()
+	eachStrategy(t, func(t *testing.T, pool *pgxpool.Pool, strategy strategies.Strategy) {
+		limit := pglimit.Every(time.Hour)
+		take(t, pool, strategy, "k", limit)
+		age(t, pool, strategy, -time.Minute) // as if the take had been by a clock a minute ahead
+		execute(t, begin(t, pool), "select from pglimit."+strategy.Name()+" for update")
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		decisions, err := strategy.Take(ctx, on(pool), []pglimit.Request{{Limiter: "test", Key: "k", Limit: limit, Tokens: 1, Unit: 1, Impatient: true}})
+		if err == nil && decisions[0].Contended { // as for_update_nowait says it
+			return
+		}
+		if !errors.Is(err, pglimit.ErrLocked) || !errors.Is(err, pglimit.ErrNothingTaken) {
+			t.Errorf("%+v, %v: want ErrLocked", decisions, err)
+		}
+	})
+}
+
+// A table that is locked is no row that is: no strategy makes a denial of it.
+func TestALockedTableIsAnError(t *testing.T) {
+	t.Parallel()
+	eachStrategy(t, func(t *testing.T, pool *pgxpool.Pool, strategy strategies.Strategy) {
+		limit := pglimit.Every(time.Hour)
+		execute(t, begin(t, pool), "lock table pglimit."+strategy.Name()+" in share row exclusive mode")
+		soon := newPool(t, withParameter(databaseURL(pool), "lock_timeout", "50ms"), 2)
+		for name, on := range map[string]database{"alone": soon, "in a transaction": begin(t, soon)} {
+			if d, err := tryTake(t, on, strategy, "k", limit); !errors.Is(err, pglimit.ErrLocked) {
+				t.Errorf("%s: %+v, %v: want ErrLocked", name, d, err)
+			}
+		}
+	})
 }

@@ -29,7 +29,8 @@ func TestEveryUpdateIsHOT(t *testing.T) {
 		if strategy.Check(&pglimit.Request{Limit: limit}) != nil {
 			limit.Burst = 1000
 		}
-		// What autovacuum reads to analyze a table keeps old versions, too, for as long as the machine is too busy to go on with it.
+		// What autovacuum reads to analyze a table keeps old versions, too, for as long as the machine is too busy to
+		// go on with it.
 		for _, table := range texts(t, pool, tablesOf) {
 			execute(t, pool, "alter table pglimit."+table+" set (autovacuum_enabled = off)")
 		}
@@ -63,9 +64,7 @@ func updateCounts(t *testing.T, pool *pgxpool.Pool, strategy strategies.Strategy
 	err := watcher.QueryRow(t.Context(),
 		"select n_tup_upd, n_tup_hot_upd from pg_stat_user_tables where schemaname = 'pglimit' and relname = $1", strategy.Name(),
 	).Scan(&updates, &hot)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return updates, hot
 }
 
@@ -75,9 +74,7 @@ func warmUp(t *testing.T, pool *pgxpool.Pool, conns int) {
 	var open []*pgxpool.Conn
 	for range conns {
 		conn, err := pool.Acquire(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		open = append(open, conn)
 	}
 	for _, conn := range open {

@@ -1,14 +1,12 @@
 package integration
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -19,24 +17,6 @@ import (
 	"github.com/pglimit/ratelimit/pglimit"
 	"github.com/pglimit/ratelimit/strategies"
 )
-
-// syncBuffer is a log that is read while it is written.
-type syncBuffer struct {
-	mu  sync.Mutex
-	log bytes.Buffer
-}
-
-func (b *syncBuffer) Write(line []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.log.Write(line)
-}
-
-func (b *syncBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.log.String()
-}
 
 // playedInstance is an instance that the test plays.
 type playedInstance struct {
@@ -113,8 +93,8 @@ func TestInstancesComeAndGo(t *testing.T) {
 	}
 }
 
-// In random histories, all instances that are counted take 1/live each, whenever Postgres goes away: together it is never
-// more than the limit. But for those that were cut off alone for longer than their rows are live.
+// In random histories, all instances that are counted take 1/live each, whenever Postgres goes away: together it is
+// never more than the limit. But for those that were cut off alone for longer than their rows are live.
 func TestSharesOfLiveInstancesAreNeverMoreThanTheLimit(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t, databaseURL(newMigrated(t)), 1)
@@ -181,18 +161,19 @@ func states(all []*playedInstance) (states []playedInstance) {
 	return states
 }
 
-// Three Limiters of a service count each other, and decide by a third of the limit when Postgres is away. One that could not be
-// counted before denies, and one without the right to be counted takes the share for the number that it was given.
+// Three Limiters of a service count each other, and decide by a third of the limit when Postgres is away. One that
+// could not be counted before denies, and one without the right to be counted takes the share for the number that it
+// was given.
 func TestFailLocalCountsInstances(t *testing.T) {
 	t.Parallel()
 	admin := newMigrated(t)
 	type process struct {
 		*pglimit.Limiter
 		pool *pgxpool.Pool
-		log  *syncBuffer
+		log  *lines
 	}
 	start := func(url string) process {
-		p := process{pool: newPool(t, url, 2), log: new(syncBuffer)}
+		p := process{pool: newPool(t, url, 2), log: new(lines)}
 		rules := pglimit.LimitsFrom(p.pool, pglimit.LimitsConfig{Every: 10 * time.Millisecond, CountInstances: true, Logger: slog.New(slog.NewTextHandler(p.log, nil))})
 		p.Limiter = newLimiter(t, p.pool, strategies.TokenBucket{}, pglimit.Config{Name: "api", Limit: pglimit.PerHour(60), Limits: rules, OnError: pglimit.FailLocal(10)})
 		must(t, rules.Await(t.Context()))
@@ -200,12 +181,9 @@ func TestFailLocalCountsInstances(t *testing.T) {
 	}
 	counts := func(want int64, all ...process) {
 		t.Helper()
-		for ctx := soon(t, time.Minute); slices.ContainsFunc(all, func(p process) bool { return p.Stats().LiveInstances != want }); {
-			if ctx.Err() != nil {
-				t.Fatalf("no instance counts %d", want)
-			}
-			<-soon(t, 5*time.Millisecond).Done()
-		}
+		until(t, fmt.Sprint("all count ", want), func() bool {
+			return !slices.ContainsFunc(all, func(p process) bool { return p.Stats().LiveInstances != want })
+		})
 	}
 	granted := func(p process) (n int) {
 		t.Helper()
@@ -232,12 +210,10 @@ func TestFailLocalCountsInstances(t *testing.T) {
 	must(t, err)
 	run(t, admin, grants+"; revoke insert on pglimit.instances from "+role)
 	denied := start(with(databaseURL(admin), "role", role))
-	for ctx := soon(t, time.Minute); !strings.Contains(denied.log.String(), "cannot be counted") && ctx.Err() == nil; {
-		<-soon(t, 5*time.Millisecond).Done()
-	}
+	until(t, "it says so", func() bool { return strings.Contains(strings.Join(denied.log.all(), ""), "cannot be counted") })
 	<-soon(t, 50*time.Millisecond).Done()
-	if n := strings.Count(denied.log.String(), "cannot be counted"); n != 1 {
-		t.Errorf("said %d times: %s", n, denied.log)
+	if n := strings.Count(strings.Join(denied.log.all(), ""), "cannot be counted"); n != 1 {
+		t.Errorf("said %d times: %q", n, denied.log.all())
 	}
 	for _, p := range []process{denied, a, b, c} {
 		p.pool.Close()
@@ -252,8 +228,8 @@ func TestFailLocalCountsInstances(t *testing.T) {
 	}
 }
 
-// Calls come one after another, whatever their limiters are, each limiter has its own instances, and a transaction that would not
-// see those who called just before is refused.
+// Calls come one after another, whatever their limiters are, each limiter has its own instances, and a transaction that
+// would not see those who called just before is refused.
 func TestTurnsOfInstances(t *testing.T) {
 	t.Parallel()
 	pool := newMigrated(t)
@@ -267,9 +243,7 @@ func TestTurnsOfInstances(t *testing.T) {
 		must(t, json.Unmarshal([]byte(text), &a))
 		return a
 	}
-	first, err := pool.Begin(t.Context())
-	must(t, err)
-	defer first.Rollback(t.Context()) //nolint:errcheck // it is committed
+	first := begin(t, pool)
 	var text string
 	must(t, first.QueryRow(t.Context(), call, []string{"api", "web"}, []string{"a", "w"}).Scan(&text))
 	before, second := read(text), make(chan string)

@@ -150,8 +150,8 @@ func TestALimitIsLoweredAndRaised(t *testing.T) {
 	}
 }
 
-// What was denied under a rule that was away meanwhile is not recalled when it is back. Rules that nobody reads any more
-// hold for nobody.
+// What was denied under a rule that was away meanwhile is not recalled when it is back. Rules that nobody reads any
+// more hold for nobody.
 func TestRulesThatAreBackAndRulesThatAreNotRead(t *testing.T) {
 	t.Parallel()
 	pool := newMigrated(t)

@@ -17,8 +17,8 @@ import (
 	"github.com/pglimit/ratelimit/strategies"
 )
 
-// What is no rule cannot be in the table, whoever writes it. Services can read whatever is: one row that they cannot read would
-// keep them from seeing any change.
+// What is no rule cannot be in the table, whoever writes it. Services can read whatever is: one row that they cannot
+// read would keep them from seeing any change.
 func TestTheTableOfLimitsHasNothingButRules(t *testing.T) {
 	t.Parallel()
 	pool := newMigrated(t)
@@ -94,8 +94,8 @@ func TestTheTableOfLimitsHasNothingButRules(t *testing.T) {
 	}
 }
 
-// A row that cannot be read or kept, as after an upgrade or when a time zone has gone, fails the requests for which it holds, in Go and
-// in SQL, and is named. A process that starts reads all others. It can be disabled and deleted.
+// A row that cannot be read or kept, as after an upgrade or when a time zone has gone, fails the requests for which it
+// holds, in Go and in SQL, and is named. A process that starts reads all others. It can be disabled and deleted.
 func TestARowThatCannotBeReadFailsItsOwnRequests(t *testing.T) {
 	t.Parallel()
 	pool := newMigrated(t)
@@ -309,8 +309,8 @@ func TestTwoChangeLimitsAtOnce(t *testing.T) {
 	}
 }
 
-// Where transactions are serializable by default, Postgres undoes a change that waited for another one: it is sent again. In the
-// caller's transaction it is not, because Postgres has ended that: the caller hears why.
+// Where transactions are serializable by default, Postgres undoes a change that waited for another one: it is sent
+// again. In the caller's transaction it is not, because Postgres has ended that: the caller hears why.
 func TestTwoChangeLimitsOfASerializableServerAtOnce(t *testing.T) {
 	t.Parallel()
 	pool := newMigrated(t)
@@ -351,8 +351,8 @@ func TestTwoChangeLimitsOfASerializableServerAtOnce(t *testing.T) {
 	}
 }
 
-// Many change the same few limits at once, and roll some changes back: what each change found is what the one before it left, and
-// versions become visible in their order.
+// Many change the same few limits at once, and roll some changes back: what each change found is what the one before it
+// left, and versions become visible in their order.
 func TestTheHistoryOfLimitsIsOneLine(t *testing.T) {
 	t.Parallel()
 	pool := newMigrated(t)
@@ -361,8 +361,7 @@ func TestTheHistoryOfLimitsIsOneLine(t *testing.T) {
 	for w := range 8 {
 		writers.Go(func() {
 			for i := range 12 {
-				tx, err := wide.Begin(t.Context())
-				must(t, err)
+				tx := begin(t, wide)
 				key := fmt.Sprint("k", (w+i)%3)
 				sql := `select pglimit.set_limit('api', $1, key => $2, note => 'why')`
 				switch i % 4 {

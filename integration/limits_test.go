@@ -89,8 +89,8 @@ func (c pair) run(ctx context.Context, t *testing.T, next func(*rand.Rand) []pgl
 	return all, stats
 }
 
-// closeLeasing closes a Limiter whose leases last for so short a time that a busy machine may not give them back in it. They have
-// ended by themselves then, and Close says so.
+// closeLeasing closes a Limiter whose leases last for so short a time that a busy machine may not give them back in it.
+// They have ended by themselves then, and Close says so.
 func closeLeasing(t *testing.T, l *pglimit.Limiter) {
 	t.Helper()
 	err := l.Close(context.Background())
@@ -108,7 +108,8 @@ func (c pair) tolerance(limit pglimit.Limit) int64 {
 	return c.trips.tolerance(limit)
 }
 
-// withAndWithoutLeases is a test of strategies of either way, in SQL and in Go, and again with leases of the one that has them.
+// withAndWithoutLeases is a test of strategies of either way, in SQL and in Go, and again with leases of the one that
+// has them.
 func withAndWithoutLeases(t *testing.T, test func(t *testing.T, admin *pgxpool.Pool, strategy strategies.Strategy, leases bool)) {
 	for _, strategy := range []strategies.Strategy{strategies.TokenBucket{}, strategies.Upsert{}} {
 		t.Run(strategy.Name(), func(t *testing.T) { test(t, newMigrated(t), strategy, false) })
@@ -213,15 +214,11 @@ func TestARaisedLimitTakesEffectAtOnce(t *testing.T) {
 		var granted []int64
 		var sources []pglimit.Source
 		for _, limit := range []pglimit.Limit{small, large, small} {
-			if err := limiter.SetLimit(limit); err != nil {
-				t.Fatal(err)
-			}
+			must(t, limiter.SetLimit(limit))
 			n := int64(0)
 			for range 10 {
 				d, err := limiter.Allow(t.Context(), "k")
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				n += d.Granted
 				sources = append(sources, d.Source)
 			}

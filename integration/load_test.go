@@ -1,15 +1,14 @@
 package integration
 
 import (
-	"cmp"
 	"context"
 	"math/rand/v2"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/HdrHistogram/hdrhistogram-go"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pglimit/ratelimit/pglimit"
@@ -20,84 +19,46 @@ import (
 // load is a closed loop of callers on several pools, as if they were as many
 // instances of a service, each caller with a request under way at all times.
 type load struct {
-	limiter    string // its name; none: load
-	strategy   strategies.Strategy
-	pools      []*pgxpool.Pool
-	limit      pglimit.Limit
-	callers    int
-	keys       int
-	costs      []int64 // drawn at random; none: 1
-	partial    bool    // half of the requests take what there is
-	durability pglimit.Durability
-	unaudited  bool // measures only
-}
-
-type outcome struct {
-	report    audit.Report
-	decisions int64
-	granted   int64
-	latency   *hdrhistogram.Histogram // in microseconds
+	strategy strategies.Strategy
+	pools    []*pgxpool.Pool
+	limit    pglimit.Limit
+	callers  int
+	keys     int
+	costs    []int64 // drawn at random; none: 1
 }
 
 // run until ctx ends, and ask once at least: a process that the machine does not run for a while finds ctx over.
 // An error of a take is the test's.
-func (l load) run(ctx context.Context, t testing.TB) outcome {
+func (l load) run(ctx context.Context, t testing.TB) (report audit.Report, decisions int64) {
 	t.Helper()
-	type caller struct {
-		histories audit.Histories
-		outcome
-	}
-	callers := make([]caller, l.callers)
+	histories := make([]audit.Histories, l.callers)
+	var made atomic.Int64
 	var work sync.WaitGroup
-	for i := range callers {
+	for i := range histories {
 		work.Go(func() {
 			random := rand.New(rand.NewPCG(uint64(i), 7))
-			c := &callers[i]
-			c.latency = hdrhistogram.New(1, 60_000_000, 3)
 			for once := false; !once || ctx.Err() == nil; once = true {
-				request := l.request(random)
-				start := time.Now()
-				decisions, err := l.strategy.Take(context.WithoutCancel(ctx), on(l.pools[i%len(l.pools)]), []pglimit.Request{request})
+				r := pglimit.Request{Limiter: "load", Key: "key:" + strconv.Itoa(random.IntN(l.keys)), Limit: l.limit, Tokens: 1, Unit: 1}
+				if len(l.costs) > 0 {
+					r.Tokens = l.costs[random.IntN(len(l.costs))]
+					r.Unit = r.Tokens
+				}
+				got, err := l.strategy.Take(context.WithoutCancel(ctx), on(l.pools[i%len(l.pools)]), []pglimit.Request{r})
 				if err != nil {
 					t.Error(err)
 					return
 				}
-				_ = c.latency.RecordValue(max(1, time.Since(start).Microseconds()))
-				c.decisions++
-				c.granted += decisions[0].Granted
-				if !l.unaudited {
-					c.histories.Record(request.Key, request, decisions[0])
-				}
+				made.Add(1)
+				histories[i].Record(r.Key, r, got[0])
 			}
 		})
 	}
 	work.Wait()
-	all := outcome{latency: hdrhistogram.New(1, 60_000_000, 3)}
-	var histories audit.Histories
-	for i := range callers {
-		histories.Merge(&callers[i].histories)
-		all.decisions += callers[i].decisions
-		all.granted += callers[i].granted
-		if callers[i].latency != nil {
-			all.latency.Merge(callers[i].latency)
-		}
+	var all audit.Histories
+	for i := range histories {
+		all.Merge(&histories[i])
 	}
-	all.report = histories.CheckBy(l.strategy.Rule(), l.limit)
-	return all
-}
-
-func (l load) request(random *rand.Rand) pglimit.Request {
-	r := pglimit.Request{
-		Limiter: cmp.Or(l.limiter, "load"), Key: "key:" + strconv.Itoa(random.IntN(l.keys)), Limit: l.limit, Tokens: 1, Unit: 1, Durability: l.durability,
-	}
-	if len(l.costs) > 0 {
-		r.Tokens = l.costs[random.IntN(len(l.costs))]
-		r.Unit = r.Tokens
-		if l.partial && random.IntN(2) == 0 {
-			r.Unit = 1
-		}
-	}
-	return r
+	return all.CheckBy(l.strategy.Rule(), l.limit), made.Load()
 }
 
 // twoPools are the pools of two instances.
@@ -120,9 +81,7 @@ func TestOfTenConcurrentRequestsOneIsAllowed(t *testing.T) {
 	t.Parallel()
 	eachStrategy(t, func(t *testing.T, pool *pgxpool.Pool, strategy strategies.Strategy) {
 		limiter, err := pglimit.New(pool, strategy, pglimit.Config{Name: "partners", Limit: pglimit.Every(time.Hour), Timeout: time.Minute})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for round := range 10 {
 			key := "partner " + strconv.Itoa(round)
 			var ready, callers sync.WaitGroup

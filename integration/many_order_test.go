@@ -3,6 +3,7 @@ package integration
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"strconv"
 	"strings"
@@ -78,11 +79,9 @@ func call(t *testing.T, pool *pgxpool.Pool, requests []pglimit.Request) (done ch
 // waiting waits until so many sessions wait for a lock.
 func waiting(t *testing.T, pool *pgxpool.Pool, sessions int) {
 	t.Helper()
-	for began := time.Now(); query[int](t, pool, "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'") < sessions; {
-		if time.Since(began) > time.Minute {
-			t.Fatalf("%d sessions do not wait for a lock", sessions)
-		}
-	}
+	until(t, fmt.Sprint(sessions, " sessions wait for a lock"), func() bool {
+		return query[int](t, pool, "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'") >= sessions
+	})
 }
 
 // New keys are inserted in one order: whoever waits for one holds those before it, and none
@@ -235,9 +234,7 @@ func TestACallThatWaitedIsChargedWhatItGets(t *testing.T) {
 			t.Parallel()
 			pool, s := newMigrated(t), strategies.TokenBucket{}
 			first, err := s.Take(t.Context(), on(pool), []pglimit.Request{{Limiter: "test", Key: "k", Limit: limit, Tokens: 99, Unit: 99}})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			holder := begin(t, pool)
 			execute(t, holder, "select from pglimit.token_bucket for update")
 			var granted int64
@@ -268,7 +265,8 @@ func TestACallThatWaitedIsChargedWhatItGets(t *testing.T) {
 	}
 }
 
-// A call that is sure to decide locks before it looks, in the order of the keys: while it waits for the first, the second is free.
+// A call that is sure to decide locks before it looks, in the order of the keys: while it waits for the first, the
+// second is free.
 func TestASureCallLocksInTheOrderOfTheKeys(t *testing.T) {
 	t.Parallel()
 	pool, s := newMigrated(t), strategies.TokenBucket{}

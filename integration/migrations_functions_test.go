@@ -60,7 +60,8 @@ func TestBuiltSchemaIsWhatUpMakes(t *testing.T) {
 	}
 }
 
-// Functions that are not this release's are named by who is asked, and Up puts them back; of tables it says what differs.
+// Functions that are not this release's are named by who is asked, and Up puts them back; of tables it says what
+// differs.
 func TestWhatDiffersIsNamedAndPutBack(t *testing.T) {
 	t.Parallel()
 	for change, want := range map[string]string{

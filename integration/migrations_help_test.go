@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -68,13 +67,7 @@ func newRole(t *testing.T, url string) string {
 // eventually asks the database until the answer is true.
 func eventually(t *testing.T, pool *pgxpool.Pool, question string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
-	defer cancel()
-	for yes := false; !yes; {
-		if err := pool.QueryRow(ctx, question).Scan(&yes); err != nil {
-			t.Fatalf("never true: %s: %v", question, err)
-		}
-	}
+	until(t, question, func() bool { return query[bool](t, pool, question) })
 }
 
 func wantApplied(t *testing.T, pool *pgxpool.Pool, want string) {

@@ -24,8 +24,7 @@ func heldTable(t *testing.T) (pool *pgxpool.Pool, end func()) {
 	must(t, err)
 	end = func() { _ = holder.Rollback(context.Background()) }
 	t.Cleanup(end)
-	_, err = holder.Exec(t.Context(), `select from pglimit.token_bucket`)
-	must(t, err)
+	execute(t, holder, `select from pglimit.token_bucket`)
 	return pool, end
 }
 

@@ -10,8 +10,8 @@ import (
 	"github.com/pglimit/ratelimit/strategies"
 )
 
-// 64 callers of two processes make up keys: no more rows are made than Config.NewKeys grants in that time, by the database's
-// clock, and keys that have a row are served all the while. A sweep meanwhile changes neither.
+// 64 callers of two processes make up keys: no more rows are made than Config.NewKeys grants in that time, by the
+// database's clock, and keys that have a row are served all the while. A sweep meanwhile changes neither.
 func TestNewKeysOfTwoProcesses(t *testing.T) {
 	t.Parallel()
 	for _, strategy := range strategies.All() {
@@ -28,7 +28,7 @@ func TestNewKeysOfTwoProcesses(t *testing.T) {
 }
 
 func newKeys(t *testing.T, strategy strategies.Strategy, leases bool) {
-	const callers, rounds, known = 64, 8, 16
+	const callers, rounds, known = 32, 4, 16
 	admin := newMigrated(t)
 	config := pglimit.Config{Name: "api", Limit: inParts(strategy, pglimit.PerSecond(pglimit.MaxRate)), Timeout: time.Minute, Leases: pglimit.Leases{On: leases}}
 	before := newLimiter(t, admin, strategy, config)
@@ -77,8 +77,8 @@ func newKeys(t *testing.T, strategy strategies.Strategy, leases bool) {
 	}
 }
 
-// Rows that a sweep removes while their keys are asked for are there again or not: there are never more than before, and what
-// Config.NewKeys grants.
+// Rows that a sweep removes while their keys are asked for are there again or not: there are never more than before,
+// and what Config.NewKeys grants.
 func TestNewKeysBesideASweep(t *testing.T) {
 	t.Parallel()
 	const rows, callers = 3000, 64

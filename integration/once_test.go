@@ -36,9 +36,7 @@ func TestSweepRemovesExpiredIDs(t *testing.T) {
 		removed := int64(0)
 		for from, done := pglimit.Cursor(0), false; !done; {
 			swept, err := s.Sweep(t.Context(), on(pool), from, 100)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if swept.Next != from+2 {
 				t.Fatalf("%+v", swept)
 			}
@@ -56,9 +54,7 @@ func TestSweepRemovesExpiredIDs(t *testing.T) {
 	holder := begin(t, pool)
 	execute(t, holder, "select from pglimit.token_bucket_answers where id like '%0007' for update")
 	sweep(499)
-	if err := holder.Rollback(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, holder.Rollback(t.Context()))
 	sweep(1)
 	if again := takeOnce(t, pool, "late", "k", limit, time.Hour); again != late {
 		t.Errorf("%+v, was %+v", again, late)
@@ -165,9 +161,7 @@ func TestTheLastTokenGoesToTheSameIDBetweenTwoLooks(t *testing.T) {
 		}
 	}
 	first := takeOnce(t, pool, "id", "k", hours, time.Hour)
-	if err := holder.Rollback(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, holder.Rollback(t.Context()))
 	call.Wait()
 	if d := <-decided; !first.Allowed || d != first {
 		t.Errorf("the first got %+v, the second %+v", first, d)

@@ -11,8 +11,8 @@ import (
 	"github.com/pglimit/ratelimit/pglimit"
 )
 
-// The server is stopped, and started again. Everybody is answered meanwhile, it is hardly bothered, and then everybody is
-// served again. Counts agree with what callers saw, and the log has a few lines.
+// The server is stopped, and started again. Everybody is answered meanwhile, it is hardly bothered, and then everybody
+// is served again. Counts agree with what callers saw, and the log has a few lines.
 func serverDown(t *testing.T) {
 	t.Parallel()
 	const callers = 4
@@ -99,8 +99,8 @@ func serverDown(t *testing.T) {
 	}
 }
 
-// wantShare of the limit of the one key, and no more, in a time in which all decisions came from the fallback. That it is
-// hardly less is a test of pglimit's.
+// wantShare of the limit of the one key, and no more, in a time in which all decisions came from the fallback. That it
+// is hardly less is a test of pglimit's.
 func wantShare(t *testing.T, name string, all []asked, limit pglimit.Limit, share int64) {
 	t.Helper()
 	var granted int64

@@ -10,8 +10,9 @@ import (
 	"github.com/pglimit/ratelimit/pglimit"
 )
 
-// Every process of the server stops where it is: connections stay open, and nobody answers. Callers are answered meanwhile,
-// most of them at once: one at a time waits, who asks for a sign of life. When the server goes on everybody is served again.
+// Every process of the server stops where it is: connections stay open, and nobody answers. Callers are answered
+// meanwhile, most of them at once: one at a time waits, who asks for a sign of life. When the server goes on everybody
+// is served again.
 func serverFrozen(t *testing.T) {
 	t.Parallel()
 	const callers, timeout = 4, 2 * time.Second

@@ -201,8 +201,8 @@ type crowd struct {
 	callers [][]asked // what each saw; read it when they are home
 }
 
-// count is how many answers a caller has had, whatever they were, and how many of them were decisions of Postgres's, of a
-// lease or of memory.
+// count is how many answers a caller has had, whatever they were, and how many of them were decisions of Postgres's, of
+// a lease or of memory.
 type count struct {
 	answers, served             atomic.Int64
 	answersAtMark, servedAtMark int64

@@ -14,9 +14,9 @@ import (
 	"github.com/pglimit/ratelimit/pglimit"
 )
 
-// Somebody's transaction holds the row of one key for longer than the timeout. That is no outage: the breaker does not open,
-// nobody is turned away because of it, and callers of other keys have their answers. (The timeout is long because the breaker
-// waits half as long for a sign of life.)
+// Somebody's transaction holds the row of one key for longer than the timeout. That is no outage: the breaker does not
+// open, nobody is turned away because of it, and callers of other keys have their answers. (The timeout is long because
+// the breaker waits half as long for a sign of life.)
 func lockedRowIsNoOutage(t *testing.T) {
 	t.Parallel()
 	const callers, timeout = 8, 6 * time.Second

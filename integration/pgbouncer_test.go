@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"net/http"
 	"net/url"
 	"os"
@@ -56,10 +55,9 @@ func behind(t *testing.T, b *pgserver.Server, pool *pgxpool.Pool, mode string) s
 	return u.String()
 }
 
-// Everything that strategies do, all at once, by more callers than connections and more
-// connections than PgBouncer has: in the modes of pgx that leave nothing behind on a
-// connection it is as without PgBouncer. In the others calls fail, with an error that says
-// what to set. In none is more granted than there is.
+// Everything that strategies do, by more callers than connections and more connections than PgBouncer has: in the modes
+// of pgx that leave nothing behind on a connection it is as without PgBouncer. In the others calls fail, with an error
+// that says what to set. In none is more granted than there is.
 func TestBehindPgBouncer(t *testing.T) {
 	t.Parallel()
 	b := newBouncer(t)
@@ -72,191 +70,44 @@ func TestBehindPgBouncer(t *testing.T) {
 	} {
 		t.Run(mode, func(t *testing.T) {
 			t.Parallel()
-			direct := newMigrated(t)
-			p := pooled{Pool: newPool(t, behind(t, b, direct, mode), 12), direct: direct, loses: loses}
-			p.run(t)
+			direct := setUp(t, nil)
+			pool := newPool(t, behind(t, b, direct, mode), 12)
+			for _, strategy := range strategies.All() {
+				want := strategyOutcomes(t.Context(), "one", on(direct), strategy)
+				limit := inParts(strategy, hours.WithBurst(50))
+				var granted atomic.Int64
+				var work sync.WaitGroup
+				for caller := range pooledCallers {
+					work.Go(func() {
+						if name := fmt.Sprint("caller ", caller); !loses {
+							for i, got := range strategyOutcomes(t.Context(), name, on(pool), strategy) {
+								got = strings.ReplaceAll(got, name, "one")
+								if got != want[i] && !strings.Contains(got, ": sweep: ") { // of the others' rows too
+									t.Errorf("got  %s\nwant %s", got, want[i])
+								}
+							}
+						}
+						for range 6 {
+							decisions, err := strategy.Take(t.Context(), on(pool), asks(limit, "shared"))
+							if err == nil {
+								granted.Add(decisions[0].Granted)
+							} else if !errors.Is(err, pglimit.ErrNothingTaken) && !(loses && strings.Contains(err.Error(), "default_query_exec_mode=exec") && strings.Contains(err.Error(), "max_prepared_statements")) {
+								t.Error(err)
+							}
+						}
+					})
+				}
+				work.Wait()
+				owed := limit.Burst - takeAll(t, direct, strategy, ask("shared", limit, 0, 1))[0].Remaining
+				if n := granted.Load(); n > limit.Burst || n > owed || !loses && (n != owed || n == 0) {
+					t.Errorf("%s: %d of %d tokens were granted, and %d are owed", strategy.Name(), n, limit.Burst, owed)
+				}
+			}
 		})
 	}
-}
-
-// pooled is the run of one mode.
-type pooled struct {
-	*pgxpool.Pool               // through PgBouncer
-	direct        *pgxpool.Pool // past it
-	loses         bool          // some statements, so calls may fail
-	calls, failed atomic.Int64
 }
 
 const pooledCallers = 18
-
-func (p *pooled) run(t *testing.T) {
-	var jobs []func(*testing.T) // each is done by each caller
-	var checks []func(*testing.T)
-	for _, strategy := range strategies.All() {
-		s := &pooledStrategy{pooled: p, Strategy: strategy, limit: hours.WithBurst(50), used: map[string]*pooledKey{}}
-		jobs = append(jobs, s.jobs(t)...)
-		checks = append(checks, s.check)
-	}
-	var work sync.WaitGroup
-	for range pooledCallers {
-		work.Go(func() {
-			for _, i := range rand.Perm(len(jobs)) {
-				jobs[i](t)
-			}
-		})
-	}
-	work.Wait()
-	for _, check := range checks {
-		check(t)
-	}
-	t.Logf("%d of %d calls failed", p.failed.Load(), p.calls.Load())
-}
-
-// call until it is not refused because of what the others do, and say whether it was done.
-func (p *pooled) call(t *testing.T, do func(pglimit.Session) error) bool {
-	for {
-		p.calls.Add(1)
-		err := do(on(p))
-		if errors.Is(err, pglimit.ErrNothingTaken) {
-			continue
-		}
-		if err != nil {
-			p.failed.Add(1)
-			if !p.loses || !strings.Contains(err.Error(), "default_query_exec_mode=exec") || !strings.Contains(err.Error(), "max_prepared_statements") || errors.Is(err, pglimit.ErrUnavailable) {
-				t.Error(err)
-			}
-		}
-		return err == nil
-	}
-}
-
-// pooledStrategy is what one strategy was asked for and did.
-type pooledStrategy struct {
-	*pooled
-	strategies.Strategy
-	limit   pglimit.Limit
-	used    map[string]*pooledKey
-	expired int64
-	removed atomic.Int64
-}
-
-// pooledKey is a key of which so many tokens are used, and so many are wanted.
-type pooledKey struct {
-	used atomic.Int64
-	want int64
-}
-
-func (s *pooledStrategy) jobs(t *testing.T) []func(*testing.T) {
-	s.limit = inParts(s.Strategy, s.limit)
-	for _, key := range []string{"one", "a", "b", "c"} {
-		s.used[key] = &pooledKey{want: s.limit.Burst}
-	}
-	// More is asked for than there is, of one key and of several at once.
-	jobs := []func(*testing.T){
-		func(t *testing.T) {
-			for range 3 {
-				s.take(t, ask("one", s.limit, 1, 1))
-			}
-		},
-		func(t *testing.T) {
-			for range 3 {
-				s.take(t, asks(s.limit, "c", "a", "b")...)
-			}
-		},
-		func(t *testing.T) {
-			s.call(t, func(session pglimit.Session) error {
-				swept, err := s.Sweep(t.Context(), session, 0, 1_000_000)
-				s.removed.Add(swept.Removed)
-				return err
-			})
-		},
-	}
-	s.expired = 60
-	const old = " select 'old:' || i, 'test', %s from generate_series(1, 60) i"
-	columns := "1000, 1000, 1"
-	switch s.Name() {
-	case "exclusion_range":
-		columns = "tstzrange('2001-01-01', '2001-01-02')"
-	case "sliding_window", "sliding_log":
-		columns = "'{1}', '{1000}', '{1000}', 2000, 1000"
-	case "warm_up":
-		columns = "2000, 1500, 1000, 1, 1000, 1000"
-	}
-	execute(t, s.direct, "insert into pglimit."+s.Name()+fmt.Sprintf(old, columns))
-	if s.limit.Burst > 1 {
-		s.used["refunded"] = &pooledKey{want: pooledCallers}
-		jobs = append(jobs, s.takeAndGiveBack)
-	}
-	if _, able := s.Strategy.(pglimit.Leaser); able {
-		s.used["leased"] = &pooledKey{want: pooledCallers}
-		jobs = append(jobs, s.lease)
-	}
-	return jobs
-}
-
-// take, and ask again for what was contended. It returns what was granted first.
-func (s *pooledStrategy) take(t *testing.T, requests ...pglimit.Request) (granted int64, at time.Time) {
-	for len(requests) > 0 {
-		var decisions []pglimit.Decision
-		if !s.call(t, func(session pglimit.Session) (err error) {
-			decisions, err = s.Take(t.Context(), session, requests)
-			return err
-		}) {
-			return 0, at
-		}
-		var again []pglimit.Request
-		for i, d := range decisions {
-			s.used[requests[i].Key].used.Add(d.Granted)
-			if d.Contended {
-				again = append(again, requests[i])
-			}
-		}
-		granted, at, requests = decisions[0].Granted, decisions[0].At, again
-	}
-	return granted, at
-}
-
-// takeAndGiveBack takes two, which all can have, and gives one back.
-func (s *pooledStrategy) takeAndGiveBack(t *testing.T) {
-	granted, at := s.take(t, ask("refunded", s.limit, 2, 2))
-	if granted > 0 && s.call(t, func(session pglimit.Session) error {
-		return s.GiveBack(t.Context(), session, []pglimit.Refund{{Request: ask("refunded", s.limit, 1, 1), At: at}})
-	}) {
-		s.used["refunded"].used.Add(-1)
-	}
-}
-
-// lease two, which all can have, spend one and settle.
-func (s *pooledStrategy) lease(t *testing.T) {
-	r := pglimit.LeaseRequest{Limiter: "test", Key: "leased", Limit: s.limit, Tokens: 2, Share: 1, TTL: time.Hour}
-	var lease pglimit.Lease
-	ask := func(session pglimit.Session) (err error) {
-		lease, err = s.Strategy.(pglimit.Leaser).Lease(t.Context(), session, r)
-		return err
-	}
-	if !s.call(t, ask) {
-		return
-	}
-	s.used["leased"].used.Add(lease.Tokens)
-	r.Tokens, r.Settle, r.Spent = 0, lease, lease.Tokens/2
-	if s.call(t, ask) {
-		s.used["leased"].used.Add(r.Spent - r.Settle.Tokens)
-	}
-}
-
-func (s *pooledStrategy) check(t *testing.T) {
-	for key, k := range s.used {
-		used := k.used.Load()
-		owed := s.limit.Burst - takeAll(t, s.direct, s, ask(key, s.limit, 0, 1))[0].Remaining
-		// (A refund is short of what flowed back meanwhile, a part of a token in all.)
-		if used > s.limit.Burst || used > owed || !s.loses && (used != k.want || used < owed-1) {
-			t.Errorf("%s, key %s: %d tokens were granted, and %d are owed, want %d", s.Name(), key, used, owed, k.want)
-		}
-	}
-	if n := s.removed.Load() + sweepOnce(t, s.direct, s.Strategy); n != s.expired && !s.loses {
-		t.Errorf("%s: %d rows were swept, want %d", s.Name(), n, s.expired)
-	}
-}
 
 // Two instances with all stages behind PgBouncer: exact, and nothing fails.
 func TestLimitersBehindPgBouncer(t *testing.T) {

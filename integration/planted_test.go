@@ -22,9 +22,7 @@ func TestWhatOthersPlantedIsNotCalled(t *testing.T) {
 	holds := func(t *testing.T, strategy strategies.Strategy) {
 		t.Helper()
 		conn, err := pgx.Connect(t.Context(), withParameter(databaseURL(pool), "search_path", "public,pg_catalog"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		defer func() { _ = conn.Close(t.Context()) }()
 		if _, err := conn.Exec(t.Context(), "select 1::numeric * 1::integer"); err == nil || !strings.Contains(err.Error(), "planted") {
 			t.Fatalf("what was planted is not in the way: %v", err)

@@ -81,7 +81,8 @@ func TestEveryTableIsReplicatedLogically(t *testing.T) {
 	}
 	arrives("a sweep")
 
-	// Sequences are not replicated. A change of limits at the subscriber, once everything has moved there, is seen all the same.
+	// Sequences are not replicated. A change of limits at the subscriber, once everything has moved there, is seen all
+	// the same.
 	before := query[string](t, target, `select pglimit.limits_since('')::json ->> 'stamp'`)
 	execute(t, target, `select pglimit.set_limit('every', '3/1h', note => 'moved')`)
 	if after := query[string](t, target, `select pglimit.limits_since('')::json ->> 'stamp'`); after == before {

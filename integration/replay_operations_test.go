@@ -25,7 +25,7 @@ func (p *replay) peek(k *replayedKey) {
 // takeSeveral of up to eight buckets or the same ones; a bucket has one limit in a call.
 func (p *replay) takeSeveral() int {
 	if p.IntN(3) == 0 && p.strategy.Check(&pglimit.Request{Limit: p.limits[0], Group: 1}) == nil {
-		return p.takeGroup()
+		return p.takeGroups()
 	}
 	requests := make([]pglimit.Request, 2+p.IntN(7))
 	limits := make(map[string]pglimit.Limit)
@@ -43,28 +43,35 @@ func (p *replay) takeSeveral() int {
 	return len(requests)
 }
 
-// takeGroup takes from two buckets or more, or from none.
-func (p *replay) takeGroup() int {
+// takeGroups takes for one group or two, each from two buckets or more, or from none.
+func (p *replay) takeGroups() int {
 	var requests []pglimit.Request
-	for _, i := range p.Perm(len(p.keys))[:2+p.IntN(len(p.keys)-1)] {
-		r := p.request(p.keys[i], p.limitOf(p.keys[i]))
-		r.Tokens, r.Ahead, r.Group = r.Unit, 0, 1
-		requests = append(requests, r)
+	limits := make(map[string]pglimit.Limit)
+	for group := range 1 + p.IntN(2) {
+		for _, i := range p.Perm(len(p.keys))[:2+p.IntN(len(p.keys)-1)] {
+			k := p.keys[i]
+			if _, again := limits[k.name]; !again {
+				limits[k.name] = p.limitOf(k)
+			}
+			r := p.request(k, limits[k.name])
+			r.Tokens, r.Ahead, r.Group = r.Unit, 0, 1+group
+			requests = append(requests, r)
+		}
 	}
 	p.take(requests...)
 	return len(requests)
 }
 
 // denied says whether a bucket of the group lacks tokens.
-func (p *replay) denied(group []pglimit.Request) bool {
-	return slices.ContainsFunc(group, func(r pglimit.Request) bool {
+func (p *replay) denied(requests []pglimit.Request, group int) bool {
+	return group != 0 && slices.ContainsFunc(requests, func(r pglimit.Request) bool {
 		k := p.named(r.Key)
-		return k.bucket.Report(p.asOf(k), modelled(r.Limit), r.Unit).Remaining < r.Tokens
+		return r.Group == group && k.bucket.Report(p.asOf(k), modelled(r.Limit), r.Unit).Remaining < r.Tokens
 	})
 }
 
-// seenAhead corrects the model's row, which is ahead of the clock, if a group that was denied has corrected the row. A row
-// that the denial does not need is left as it is.
+// seenAhead corrects the model's row, which is ahead of the clock, if a group that was denied has corrected the row. A
+// row that the denial does not need is left as it is.
 func (p *replay) seenAhead(k *replayedKey, l model.Limit) {
 	row, is := k.bucket.(*model.Bucket)
 	if !is || row.At <= p.now+model.Step {
@@ -87,8 +94,11 @@ func (p *replay) take(requests ...pglimit.Request) {
 	if err != nil {
 		p.Fatal(err)
 	}
-	denied := requests[0].Group != 0 && p.denied(requests)
+	denied := false
 	for i, r := range requests {
+		if i == 0 || r.Group != requests[i-1].Group {
+			denied = p.denied(requests, r.Group)
+		}
 		k := p.named(r.Key)
 		l := modelled(r.Limit)
 		if denied {
@@ -259,10 +269,13 @@ func (p *replay) lease(leaser pglimit.Leaser, k *replayedKey) {
 		if p.IntN(2) == 0 {
 			r.Limit = k.leases[i].limit
 		}
-		switch p.IntN(4) {
+		switch p.IntN(6) {
 		case 0: // it will be settled again
 		case 1: // nobody has such a lease
 			r.Settle.Until = r.Settle.Until.Add(-time.Microsecond)
+			fallthrough
+		case 2: // nor one of so many
+			r.Settle.Tokens++
 			fallthrough
 		default:
 			k.leases = slices.Delete(k.leases, i, i+1)

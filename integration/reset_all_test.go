@@ -18,7 +18,8 @@ import (
 	"github.com/pglimit/ratelimit/strategies"
 )
 
-// takeKeys takes the one token of so many keys, of so few in a call that a busy machine makes it in the 100 ms that it has.
+// takeKeys takes the one token of so many keys, of so few in a call that a busy machine makes it in the 100 ms that it
+// has.
 func takeKeys(t *testing.T, pool *pgxpool.Pool, s strategies.Strategy, limit pglimit.Limit, keys int) {
 	t.Helper()
 	const each = 100

@@ -253,10 +253,8 @@ func TestTheClockStepsBackWhileACallWaitsForAKey(t *testing.T) {
 			execute(t, pool, steppingClock)
 			run(t, pool, "select pglimit.acquire('test', 'k', 3, holder => 'x')")
 			run(t, pool, calls.before)
-			tx, err := pool.Begin(t.Context())
-			must(t, err)
-			_, err = tx.Exec(t.Context(), "select from pglimit.permits for update")
-			must(t, err)
+			tx := begin(t, pool)
+			execute(t, tx, "select from pglimit.permits for update")
 			whileBlocked(t, pool, func() {
 				var ok bool
 				if err := pool.QueryRow(t.Context(), calls.call).Scan(&ok); err != nil || !ok {
@@ -327,10 +325,8 @@ func TestAPermitThatCannotBeRenewedIsLost(t *testing.T) {
 	s := newSemaphore(t, pool, semaphore.Config{Places: 1, TTL: ttl})
 	before := time.Now()
 	p := acquire(t, s, "k")
-	tx, err := pool.Begin(t.Context())
-	must(t, err)
-	_, err = tx.Exec(t.Context(), "select from pglimit.permits for update")
-	must(t, err)
+	tx := begin(t, pool)
+	execute(t, tx, "select from pglimit.permits for update")
 	<-p.Context().Done()
 	lasted := time.Since(before)
 	expired := query[bool](t, pool, "select pglimit.clock_ns() >= until_ns[1] from pglimit.permits")

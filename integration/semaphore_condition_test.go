@@ -138,7 +138,7 @@ func TestAConditionDoesNotJumpTheQueue(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var waits sync.WaitGroup
 	waits.Go(func() { _, _ = s.AcquireN(ctx, "k", 2) })
-	waitFor(t, func() bool { return s.Stats().Waiting == 1 })
+	until(t, "it happens", func() bool { return s.Stats().Waiting == 1 })
 	yes := func(context.Context, rate.Session) error { return nil }
 	if _, err := s.TryAcquireIf(t.Context(), "k", 1, yes); !errors.Is(err, semaphore.ErrFull) {
 		t.Errorf("got %v", err)
@@ -155,15 +155,15 @@ func TestAConditionDoesNotJumpTheQueue(t *testing.T) {
 	}
 }
 
-// 12 callers, three places, 40 tokens: as many permits as tokens, and never more than three at once. Whatever the isolation
-// of the pool's transactions is by default, and behind a PgBouncer in transaction mode.
+// 12 callers, three places, 40 tokens: as many permits as tokens, and never more than three at once. Whatever the
+// isolation of the pool's transactions is by default, and behind a PgBouncer in transaction mode.
 func TestPermitsAndTokensUnderConcurrency(t *testing.T) {
 	t.Parallel()
-	for _, name := range []string{"read committed", "repeatable read", "serializable", "PgBouncer"} {
+	for _, name := range []string{"read%20committed", "repeatable%20read", "serializable", "PgBouncer"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			direct := newMigrated(t)
-			url := with(databaseURL(direct), "default_transaction_isolation", name)
+			url := withParameter(databaseURL(direct), "default_transaction_isolation", name)
 			if name == "PgBouncer" {
 				url = behind(t, newBouncer(t), direct, "exec")
 			}

@@ -38,7 +38,8 @@ const crashJudge = `
 	create trigger judge after insert or update on pglimit.permits for each row execute function public.judge()`
 
 // 64 callers in four processes share eight places, and processes are killed while they hold some: never more than eight
-// are held, by the row and by who works, and all eight are there in the end. (PGLIMIT_TEST_KILLS: so many instead of 12.)
+// are held, by the row and by who works, and all eight are there in the end. (PGLIMIT_TEST_KILLS: so many instead of
+// 12.)
 func TestNeverMoreThanThePlacesWhenProcessesAreKilled(t *testing.T) {
 	t.Parallel()
 	kills := 12

@@ -46,11 +46,11 @@ func TestMaxInFlight(t *testing.T) {
 	free := func() {
 		t.Helper()
 		// The request has been answered, or has gone, before Postgres has its place back.
-		waitFor(t, func() bool {
+		until(t, "it happens", func() bool {
 			status, _ := get(t.Context(), "/")
 			return status == http.StatusOK
 		})
-		waitFor(t, func() bool { return s.Stats().Held == 0 })
+		until(t, "it happens", func() bool { return s.Stats().Held == 0 })
 	}
 	free() // at first
 	go get(t.Context(), "/wait")
@@ -89,7 +89,7 @@ func TestMaxInFlightInLine(t *testing.T) {
 	}
 	code := make(chan int)
 	go func() { code <- serve(patient) }()
-	waitFor(t, func() bool { return patient.Stats().Waiting == 1 })
+	until(t, "it happens", func() bool { return patient.Stats().Waiting == 1 })
 	must(t, p.Release(t.Context()))
 	if code := <-code; code != http.StatusOK {
 		t.Errorf("got %d", code)

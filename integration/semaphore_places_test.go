@@ -17,8 +17,8 @@ import (
 	"github.com/pglimit/ratelimit/semaphore"
 )
 
-// Nobody loses a permit when the number is lowered, and nobody gets one until fewer are held; when it is raised, the next
-// call gets one.
+// Nobody loses a permit when the number is lowered, and nobody gets one until fewer are held; when it is raised, the
+// next call gets one.
 func TestPlacesOfTheTableAreLoweredAndRaised(t *testing.T) {
 	t.Parallel()
 	pool := newMigrated(t)
@@ -59,8 +59,8 @@ func TestPlacesOfTheTableAreLoweredAndRaised(t *testing.T) {
 	}
 }
 
-// A call that waits for another one, during which the number is lowered, goes by the new number. The clock stands still:
-// where it has moved by 10 ms meanwhile, the call begins again anyhow.
+// A call that waits for another one, during which the number is lowered, goes by the new number. The clock stands
+// still: where it has moved by 10 ms meanwhile, the call begins again anyhow.
 func TestPlacesAreReadBehindTheLock(t *testing.T) {
 	t.Parallel()
 	pool := newMigrated(t)
@@ -90,8 +90,8 @@ func TestPlacesAreReadBehindTheLock(t *testing.T) {
 	}
 }
 
-// 64 callers on two pools, while the number changes. The database writes down how many places were held after each grant,
-// behind the lock of the key: that is never more than the largest number that was in force during the call.
+// 64 callers on two pools, while the number changes. The database writes down how many places were held after each
+// grant, behind the lock of the key: that is never more than the largest number that was in force during the call.
 //
 // Whatever the isolation of the pools' transactions is by default.
 func TestNeverMoreThanThePlacesOfTheTable(t *testing.T) {
@@ -195,7 +195,8 @@ func neverMoreThanThePlacesOfTheTable(t *testing.T, isolation string) {
 	must(t, rows.Err())
 }
 
-// Who wants more places than the table has is told so, also if the table had them when he began to wait, and holds up nobody.
+// Who wants more places than the table has is told so, also if the table had them when he began to wait, and holds up
+// nobody.
 func TestMoreThanThePlacesOfTheTable(t *testing.T) {
 	t.Parallel()
 	pool := newMigrated(t)

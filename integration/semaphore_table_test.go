@@ -83,7 +83,7 @@ func TestPlacesFromTheTable(t *testing.T) {
 
 	// It ends by itself, and what is deleted is gone.
 	execute(t, pool, "update pglimit.limits set expires_at = clock_timestamp() + interval '200 ms' where key = 'org:ä:k'")
-	waitFor(t, func() bool {
+	until(t, "it happens", func() bool {
 		return query[bool](t, pool, "select expires_at < clock_timestamp() from pglimit.limits where key = 'org:ä:k'")
 	})
 	if n := placesOf(t, otherwise, "org:ä:k"); n != 4 {

@@ -135,11 +135,8 @@ func TestARefusedPermitWritesNothing(t *testing.T) {
 	pool := newMigrated(t)
 	s := newSemaphore(t, pool, semaphore.Config{Places: 1})
 	acquire(t, s, "k")
-	tx, err := pool.Begin(t.Context())
-	must(t, err)
-	defer tx.Rollback(t.Context()) //nolint:errcheck // it has changed nothing
-	_, err = tx.Exec(t.Context(), "select from pglimit.permits for update")
-	must(t, err)
+	tx := begin(t, pool)
+	execute(t, tx, "select from pglimit.permits for update")
 	row := "select xmin::text || ctid::text from pglimit.permits"
 	before := query[string](t, pool, row)
 	full(t, s, "k")
@@ -173,23 +170,27 @@ func TestAPermitIsReleasedOnce(t *testing.T) {
 // A permit is renewed for as long as it is held, and only then.
 func TestAPermitIsHeldForLongerThanItsTTL(t *testing.T) {
 	t.Parallel()
+	const ttl = 5 * time.Second
 	pool := newMigrated(t)
-	s := newSemaphore(t, pool, semaphore.Config{Places: 1, TTL: 5 * time.Second})
+	s := newSemaphore(t, pool, semaphore.Config{Places: 1, TTL: ttl, Timeout: 4 * time.Second})
 	p, ok, err := s.TryAcquire(t.Context(), "k")
-	until := func() int64 { return query[int64](t, pool, "select coalesce(until_ns[1], 0) from pglimit.permits") }
+	ends := func() int64 { return query[int64](t, pool, "select coalesce(until_ns[1], 0) from pglimit.permits") }
 	lost := func() bool { return errors.Is(err, context.DeadlineExceeded) || errors.Is(p.Err(), semaphore.ErrLost) }
 	for range 2 {
 		if lost() {
 			t.Skipf("the machine was slow: %v", err)
 		}
-		first := until()
-		waitFor(t, func() bool { return until() > first || lost() })
+		first := ends()
+		until(t, "it happens", func() bool { return ends() > first || lost() })
 	}
 	if !ok || !lost() && p.Err() != nil {
 		t.Fatalf("%t, %v", ok, err)
 	}
+	if lasts := query[int64](t, pool, "select coalesce(until_ns[1] - at_ns, 0) from pglimit.permits"); lasts != ttl.Nanoseconds() && !lost() {
+		t.Errorf("it was renewed for %v", time.Duration(lasts))
+	}
 	full(t, s, "k")
-	if err := p.Release(t.Context()); err == nil && until() != 0 {
+	if err := p.Release(t.Context()); err == nil && ends() != 0 {
 		t.Error("it is still held")
 	}
 }
@@ -258,12 +259,12 @@ func TestCallersWaitInLine(t *testing.T) {
 				t.Error(err)
 			}
 		})
-		waitFor(t, func() bool { return s.Stats().Waiting == int64(i+1) })
+		until(t, "it happens", func() bool { return s.Stats().Waiting == int64(i+1) })
 	}
 	for _, cancel := range leave {
 		cancel()
 	}
-	waitFor(t, func() bool { return s.Stats().Waiting == 4 })
+	until(t, "it happens", func() bool { return s.Stats().Waiting == 4 })
 	full(t, s, "k")
 	must(t, held.Release(t.Context()))
 	callers.Wait()
@@ -275,25 +276,14 @@ func TestCallersWaitInLine(t *testing.T) {
 	}
 }
 
-func waitFor(t *testing.T, what func() bool) {
-	t.Helper()
-	for began := time.Now(); !what(); <-time.After(time.Millisecond) {
-		if time.Since(began) > time.Minute {
-			t.Fatal("it does not happen")
-		}
-	}
-}
-
 // Callers who leave while Postgres answers release what they are given.
 func TestAPlaceGivenToACallerWhoHasLeftComesBack(t *testing.T) {
 	t.Parallel()
 	pool := newMigrated(t)
 	s := newSemaphore(t, pool, semaphore.Config{Places: 1})
 	must(t, acquire(t, s, "k").Release(t.Context()))
-	tx, err := pool.Begin(t.Context())
-	must(t, err)
-	_, err = tx.Exec(t.Context(), "select from pglimit.permits for update")
-	must(t, err)
+	tx := begin(t, pool)
+	execute(t, tx, "select from pglimit.permits for update")
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	whileBlocked(t, pool, func() {
@@ -326,7 +316,7 @@ func TestWaitingForAPlaceEnds(t *testing.T) {
 		_, err := patient.Acquire(t.Context(), "k")
 		closed <- err
 	}()
-	waitFor(t, func() bool { return patient.Stats().Waiting == 1 })
+	until(t, "it happens", func() bool { return patient.Stats().Waiting == 1 })
 	must(t, patient.Close(t.Context()))
 	if err := <-closed; !errors.Is(err, semaphore.ErrClosed) {
 		t.Errorf("got %v, want ErrClosed", err)

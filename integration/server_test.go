@@ -84,9 +84,7 @@ var server = sync.OnceValues(func() (*testServer, error) {
 func serverFor(t testing.TB) *testServer {
 	t.Helper()
 	s, err := server()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return s
 }
 

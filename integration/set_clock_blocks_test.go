@@ -5,8 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgxpool"
-
 	"github.com/pglimit/ratelimit/pglimit"
 	"github.com/pglimit/ratelimit/strategies"
 )
@@ -282,7 +280,7 @@ func TestADenialThatWaitedBehindABlockDoesNotCount(t *testing.T) {
 		}
 		told <- decisions[0]
 	}()
-	waitsForALock(t, pool)
+	waiting(t, pool, 1)
 	must(t, first.Commit(context.WithoutCancel(t.Context())))
 	until := query[int64](t, pool, "select until_ns from pglimit.token_bucket_blocks where key = 'k'")
 	if d := <-told; !d.Blocked || d.At.Add(d.BlockedFor).UnixNano() != until {
@@ -304,7 +302,7 @@ func TestADenialThatWaitedForAnotherBeginsASpan(t *testing.T) {
 	takeOrBlock(t, first, "k", hours, 1, block)
 	told := make(chan pglimit.Decision, 1)
 	go func() { told <- takeOrBlock(t, second, "k", hours, 1, block) }()
-	waitsForALock(t, pool)
+	waiting(t, pool, 1)
 	over := query[int64](t, first, "select pglimit.clock_ns() from pg_sleep(0.21)")
 	must(t, first.Commit(context.WithoutCancel(t.Context())))
 	if d := <-told; d.Blocked || d.Allowed {
@@ -312,15 +310,5 @@ func TestADenialThatWaitedForAnotherBeginsASpan(t *testing.T) {
 	}
 	if since := query[int64](t, pool, "select since_ns from pglimit.token_bucket_blocks where denials = 1"); since < over {
 		t.Errorf("the span begins %v before the other denial was counted", time.Duration(over-since))
-	}
-}
-
-// waitsForALock returns when a session of the pool's database does.
-func waitsForALock(t *testing.T, pool *pgxpool.Pool) {
-	t.Helper()
-	for !query[bool](t, pool, "select exists (select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock')") {
-		if t.Context().Err() != nil {
-			t.Fatal("nobody waits")
-		}
 	}
 }

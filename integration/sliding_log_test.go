@@ -79,8 +79,9 @@ func TestGrantsKeepTheirDistance(t *testing.T) {
 	}
 }
 
-// A call that waits for the row decides by what it finds then: what was planned as a denial is granted if tokens were given
-// back meanwhile, and what was planned as a grant is denied, and counted, if another call took them. It is dated then.
+// A call that waits for the row decides by what it finds then: what was planned as a denial is granted if tokens were
+// given back meanwhile, and what was planned as a grant is denied, and counted, if another call took them. It is dated
+// then.
 func TestADenialIsDecidedBehindTheLock(t *testing.T) {
 	t.Parallel()
 	pool := newMigrated(t)
@@ -98,8 +99,7 @@ func TestADenialIsDecidedBehindTheLock(t *testing.T) {
 		}, []int64{1}},
 		{"taken", func(tx database) { takeAll(t, tx, strategy, ask("taken", two, 1, 1)) }, []int64{1, 1, -1}},
 	} {
-		tx, err := pool.Begin(t.Context())
-		must(t, err)
+		tx := begin(t, pool)
 		row.do(tx)
 		decided := make(chan pglimit.Decision)
 		go func() { decided <- takeAll(t, pool, strategy, ask(row.key, two, 1, 1))[0] }()

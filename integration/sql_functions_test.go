@@ -76,7 +76,8 @@ func (s onlySQL) Check(r *rate.Request) error {
 	return rate.Unsupported(s.Name(), &but)
 }
 
-// Take refuses what Check does: a key that a request with a Block has blocked is denied to all others in SQL, and in Go is not.
+// Take refuses what Check does: a key that a request with a Block has blocked is denied to all others in SQL, and in Go
+// is not.
 func (s onlySQL) Take(ctx context.Context, session rate.Session, requests []rate.Request) ([]rate.Decision, error) {
 	if err := rate.ValidateCall(s, requests); err != nil {
 		return nil, err

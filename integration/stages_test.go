@@ -88,9 +88,7 @@ func newLimiter(t testing.TB, pool *pgxpool.Pool, strategy strategies.Strategy, 
 	t.Helper()
 	config.Timeout = cmp.Or(config.Timeout, time.Minute) // a machine that tests may be busier than any server
 	limiter, err := pglimit.New(pool, strategy, config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return limiter
 }
 
@@ -132,7 +130,8 @@ func TestExactWithCombiningAndMemory(t *testing.T) {
 					t.Error(report)
 				}
 				many := decided(stats) > 4*int64(test.callers) // who asks once, on a slow machine, is told by Postgres
-				// One call answers several, and one request those who ask for the same, whom chance brings together if there are many keys.
+				// One call answers several, and one request those who ask for the same, whom chance brings together if
+				// there are many keys.
 				_, apart := strategy.Rule().(rate.Apart)
 				combined := stats.RoundTrips < decided(stats) && (test.keys > 1 || apart || stats.Requests < decided(stats))
 				if report.Granted == 0 || !combined || many && stats.Denied[pglimit.FromMemory] == 0 {
@@ -146,8 +145,8 @@ func TestExactWithCombiningAndMemory(t *testing.T) {
 	}
 }
 
-// leaseTrips watches the round trips of leases. A grant out of a lease is dated by this process's clock since the lease was
-// asked for: later than it is by a round trip at most, in which as many tokens flow back.
+// leaseTrips watches the round trips of leases. A grant out of a lease is dated by this process's clock since the lease
+// was asked for: later than it is by a round trip at most, in which as many tokens flow back.
 type leaseTrips struct{ longest atomic.Int64 }
 
 // watch is for Config.OnRoundTrip.
@@ -250,9 +249,7 @@ func TestEveryTokenOfImpatientCallersIsAccountedFor(t *testing.T) {
 				var taken int64
 				for key := range keys {
 					decisions, err := strategy.Take(t.Context(), on(pool), []pglimit.Request{{Limiter: config.Name, Key: "key:" + strconv.Itoa(key), Limit: limit, Unit: 1}})
-					if err != nil {
-						t.Fatal(err)
-					}
+					must(t, err)
 					taken += limit.Burst - decisions[0].Remaining
 				}
 				stats := limiter.Stats()

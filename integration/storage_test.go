@@ -19,6 +19,7 @@ import (
 	"github.com/pglimit/ratelimit/migrations"
 	"github.com/pglimit/ratelimit/pglimit"
 	"github.com/pglimit/ratelimit/strategies"
+	"github.com/pglimit/ratelimit/strategies/audit"
 )
 
 func wantStorage(t *testing.T, pool *pgxpool.Pool, want migrations.Storage) {
@@ -77,18 +78,19 @@ func TestStorageChangesUnderLoad(t *testing.T) {
 			t.Parallel()
 			pool := newMigrated(t)
 			ctx, stop := context.WithCancel(t.Context())
-			done := make(chan outcome)
+			done := make(chan audit.Report)
 			go func() {
-				done <- load{
+				report, _ := load{
 					strategy: strategy, pools: twoPools(t, pool, 16), limit: pglimit.PerSecond(50).WithBurst(5), callers: 16, keys: 5, costs: []int64{1, 2},
 				}.run(ctx, t)
+				done <- report
 			}()
 			for _, storage := range []migrations.Storage{migrations.Unlogged, migrations.Logged} {
 				must(t, migrations.SetStorage(t.Context(), pool, storage))
 			}
 			stop()
-			if got := <-done; !got.report.OK() || got.granted == 0 {
-				t.Error(got.report)
+			if report := <-done; !report.OK() || report.Granted == 0 {
+				t.Error(report)
 			}
 		})
 	}
@@ -299,8 +301,7 @@ func TestMemoryIsReadWithoutRightsAndLocks(t *testing.T) {
 	}
 	want := query[int64](t, admin, `select sum(pg_relation_size(t) + pg_relation_size(t || '_pkey'))::bigint from unnest(array['pglimit.token_bucket', 'pglimit.upsert']) t`)
 	holder := begin(t, admin)
-	_, err := holder.Exec(t.Context(), "lock table pglimit.token_bucket in access exclusive mode")
-	must(t, err)
+	execute(t, holder, "lock table pglimit.token_bucket in access exclusive mode")
 	// The other tables are empty, and have an index of a page.
 	if m := read(stranger); m.Tables < want || m.Tables > want+200_000 || m.Short() {
 		t.Errorf("%+v, want %d bytes and some empty tables", m, want)

@@ -358,7 +358,7 @@ func TestRecipesOfTheDocs(t *testing.T) {
 		t.Fatal(err)
 	}
 	var source string
-	for _, file := range []string{"recipes_test.go", "../integration/kinds_test.go"} {
+	for _, file := range []string{"recipes_test.go", "../integration/several_limits_test.go"} {
 		text, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)

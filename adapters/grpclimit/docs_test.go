@@ -13,13 +13,9 @@ import (
 func TestDocs(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../../docs/grpc.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	examples, err := os.ReadFile("example_test.go")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	words := func(code string) string { return strings.Join(strings.Fields(code), " ") }
 	blocks := strings.Split(string(page), "```")
 	if len(blocks) != 7 {
@@ -34,8 +30,6 @@ func TestDocs(t *testing.T) {
 	}
 	conn, err := grpc.NewClient("passthrough:///", grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultServiceConfig(strings.TrimPrefix(blocks[3], "json")))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	_ = conn.Close()
 }

@@ -67,13 +67,9 @@ func (r *row) Next(into []driver.Value) error {
 func places(t *testing.T, d *database) *grpclimit.InFlightInterceptor {
 	t.Helper()
 	s, err := semaphore.New(sql.OpenDB(d), semaphore.Config{Name: "test", Places: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	i, err := grpclimit.MaxInFlight(s, grpclimit.InFlight{Key: grpclimit.Constant("all")})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return i
 }
 
@@ -133,9 +129,7 @@ func TestAPlaceBeforeARate(t *testing.T) {
 	i := places(t, d)
 	limiter := newLimiter(t, pglimittest.Memory(), pglimit.PerHour(2))
 	rated, err := grpclimit.New(limiter, grpclimit.Config{Key: grpclimit.Constant("all")})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	call := func(want codes.Code, tokens int64) {
 		t.Helper()
 		info := &grpc.UnaryServerInfo{FullMethod: "/a/B"}

@@ -67,9 +67,7 @@ func TestRulesOfTheTable(t *testing.T) {
 		pglimit.LimitRule{Limiter: "api", Key: "bot", Action: pglimit.Deny}, pglimit.LimitRule{Limiter: "api", Key: "us", Action: pglimit.Allow},
 		pglimit.LimitRule{Limiter: "api", Action: pglimit.Observe, Limit: pglimit.PerMinute(1)},
 	)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for key, allowed := range map[string]int{"bot": 0, "us": 5, "k": 3} {
 		client := serve(t, limiter, grpclimit.Config{Key: grpclimit.Constant(key)}, new(service))
 		granted, last := 0, (*status.Status)(nil)
@@ -90,9 +88,7 @@ func TestRulesOfTheTable(t *testing.T) {
 func TestANewClientThatIsRefused(t *testing.T) {
 	t.Parallel()
 	limiter, err := pglimittest.New(pglimittest.Memory(), pglimit.Config{Name: "api", Limit: pglimit.PerMinute(3), NewKeys: pglimit.NewKeys{Limit: pglimit.PerMinute(1)}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	wantCode(t, serve(t, limiter, grpclimit.Config{Key: grpclimit.Constant("a")}, new(service)), codes.OK)
 	denied, _ := call(t.Context(), serve(t, limiter, grpclimit.Config{Key: grpclimit.Constant("b")}, new(service)))
 	if _, quota := details(t, denied); denied.Code() != codes.ResourceExhausted || quota.GetViolations()[0].GetDescription() != "too many new clients" || quota.GetViolations()[0].GetQuotaValue() != 0 {
@@ -140,9 +136,7 @@ func TestNoDecisionIsUnavailable(t *testing.T) {
 			t.Parallel()
 			memory, s := pglimittest.Memory(), new(service)
 			limiter, err := pglimittest.New(memory, pglimit.Config{Name: "api", Limit: perHour(1), OnError: c.onError})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			memory.Fail(pglimit.ErrUnavailable)
 			// Nothing was taken: there is nothing to give back.
 			var log bytes.Buffer
@@ -348,9 +342,7 @@ func TestClientThatLeavesIsNotTold(t *testing.T) {
 	t.Parallel()
 	var log bytes.Buffer
 	limits, err := grpclimit.New(newLimiter(t, pglimittest.Memory(), perHour(1)), grpclimit.Config{Key: anybody, Logger: slog.New(slog.NewTextHandler(&log, nil))})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	canceled, cancel := context.WithCancel(t.Context())
 	cancel()
 	late, cancelLate := context.WithDeadline(t.Context(), time.Unix(0, 0))
@@ -411,9 +403,7 @@ func TestHealthChecksPass(t *testing.T) {
 	limits, err := grpclimit.New(newLimiter(t, memory, perHour(1)), grpclimit.Config{
 		Key: grpclimit.PeerIP, Skip: grpclimit.Methods("grpc.health.v1.Health"),
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	checks := health.NewServer()
 	got, err := limits.Unary(t.Context(), &healthgrpc.HealthCheckRequest{}, &grpc.UnaryServerInfo{FullMethod: healthgrpc.Health_Check_FullMethodName},
 		func(ctx context.Context, request any) (any, error) {
@@ -429,9 +419,7 @@ func TestBlockedKey(t *testing.T) {
 	limiter, err := pglimittest.New(pglimittest.Memory(), pglimit.Config{
 		Name: "login", Limit: pglimit.PerSecond(1), Block: pglimit.Block{After: 1, Within: time.Minute, For: time.Hour, Max: time.Hour},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	client := serve(t, limiter, grpclimit.Config{Key: anybody}, new(service))
 	wantCode(t, client, codes.OK)
 	wantCode(t, client, codes.ResourceExhausted)
@@ -448,9 +436,7 @@ func TestConfigIsChecked(t *testing.T) {
 	blocking, err := pglimittest.New(pglimittest.Memory(), pglimit.Config{
 		Name: "login", Limit: pglimit.PerSecond(1), Block: pglimit.Block{After: 1, Within: time.Minute, For: time.Hour, Max: time.Hour},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	plain := newLimiter(t, onlyTakes{pglimittest.Memory()}, perHour(1))
 	requests := func(context.Context, grpclimit.Call, string) []pglimit.Request { return nil }
 	limit := func(context.Context, grpclimit.Call) pglimit.Limit { return pglimit.Limit{} }

@@ -101,9 +101,7 @@ func TestPeerOfAConnection(t *testing.T) {
 	t.Parallel()
 	var config net.ListenConfig
 	listener, err := config.Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	limiter := newLimiter(t, pglimittest.Memory(), perHour(5))
 	client := serveOn(t, listener, listener.Addr().String(), limiter, grpclimit.Config{Key: grpclimit.PeerIP}, new(service))
 	wantCode(t, client, codes.OK)

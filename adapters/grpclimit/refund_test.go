@@ -76,9 +76,7 @@ func TestRefundAfterTheClientHasLeft(t *testing.T) {
 			t.Parallel()
 			limiter := newLimiter(t, pglimittest.Memory(), perHour(5))
 			limits, err := grpclimit.New(limiter, grpclimit.Config{Key: anybody, Refund: c.refund})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			ctx, leave := context.WithCancel(t.Context())
 			_, err = limits.Unary(ctx, nil, &grpc.UnaryServerInfo{FullMethod: emptyCall}, func(context.Context, any) (any, error) {
 				leave()
@@ -106,9 +104,7 @@ func TestAHandlerSaysThatItFailed(t *testing.T) {
 	} {
 		limiter := newLimiter(t, pglimittest.Memory(), perHour(5))
 		limits, err := grpclimit.New(limiter, grpclimit.Config{Key: anybody, Refund: c.refund})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		ctx, leave := context.WithCancel(t.Context())
 		_, err = limits.Unary(ctx, nil, &grpc.UnaryServerInfo{FullMethod: emptyCall}, func(ctx context.Context, _ any) (any, error) {
 			grpclimit.Failed(ctx)
@@ -129,9 +125,7 @@ func TestRefundAfterAPanic(t *testing.T) {
 	t.Parallel()
 	limiter := newLimiter(t, pglimittest.Memory(), perHour(5))
 	limits, err := grpclimit.New(limiter, grpclimit.Config{Key: anybody, Refund: grpclimit.OnCodes(codes.Internal)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer func() {
 		if what := recover(); what != "a fault" {
 			t.Errorf("the panic is %v", what)
@@ -156,9 +150,7 @@ func TestEachRefundIsByItself(t *testing.T) {
 	t.Parallel()
 	var log bytes.Buffer
 	limiter, err := pglimittest.New(givingUp{pglimittest.Memory()}, pglimit.Config{Name: "api", Limit: pglimit.PerHour(1)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	limits, err := grpclimit.New(limiter, grpclimit.Config{
 		Key: anybody, Logger: slog.New(slog.NewTextHandler(&log, nil)),
 		Refund: func(context.Context, grpclimit.Call, codes.Code) bool { return true },
@@ -166,9 +158,7 @@ func TestEachRefundIsByItself(t *testing.T) {
 			return []pglimit.Request{{Limiter: "first", Key: key}, {Key: key}}
 		},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	ctx, leave := context.WithCancel(t.Context())
 	_, err = limits.Unary(ctx, nil, &grpc.UnaryServerInfo{FullMethod: emptyCall}, func(context.Context, any) (any, error) {
 		leave()

@@ -115,9 +115,7 @@ func TestClientRetriesWhenTheFallbackSays(t *testing.T) {
 			return pglimit.Decision{RetryAfter: time.Millisecond}, nil
 		},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	client := serve(t, limiter, grpclimit.Config{Key: anybody, Logger: slog.New(slog.DiscardHandler)}, new(service), retries)
 	ctx, cancel := context.WithTimeout(t.Context(), soon)
 	defer cancel()

@@ -87,9 +87,7 @@ func perHour(burst int64) pglimit.Limit { return pglimit.PerHour(1).WithBurst(bu
 func newLimiter(t testing.TB, strategy pglimit.Strategy, limit pglimit.Limit) *pglimit.Limiter {
 	t.Helper()
 	limiter, err := pglimittest.New(strategy, pglimit.Config{Name: "api", Limit: limit})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return limiter
 }
 
@@ -104,17 +102,13 @@ func serve(t testing.TB, limiter *pglimit.Limiter, config grpclimit.Config, s *s
 func serveOn(t testing.TB, listener net.Listener, target string, limiter *pglimit.Limiter, config grpclimit.Config, s *service, options ...grpc.DialOption) grpc_testing.TestServiceClient {
 	t.Helper()
 	limits, err := grpclimit.New(limiter, config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	server := grpc.NewServer(grpc.ChainUnaryInterceptor(limits.Unary), grpc.ChainStreamInterceptor(limits.Stream))
 	grpc_testing.RegisterTestServiceServer(server, s)
 	go server.Serve(listener) //nolint:errcheck // it ends with the test
 	t.Cleanup(server.Stop)
 	conn, err := grpc.NewClient(target, append(options, grpc.WithTransportCredentials(insecure.NewCredentials()))...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
 	return grpc_testing.NewTestServiceClient(conn)
 }
@@ -137,9 +131,7 @@ func wantCode(t testing.TB, client grpc_testing.TestServiceClient, want codes.Co
 func send(t testing.TB, client grpc_testing.TestServiceClient, messages int) (*status.Status, metadata.MD) {
 	t.Helper()
 	stream, err := client.StreamingInputCall(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for range messages {
 		if err := stream.Send(&grpc_testing.StreamingInputCallRequest{}); err != nil {
 			break // that of CloseAndRecv says more
@@ -196,3 +188,10 @@ func (f *forgiving) Take(ctx context.Context, session pglimit.Session, requests 
 var _ pglimit.Strategy = (*forgiving)(nil)
 
 const soon = 20 * time.Second // far longer than a test takes, so that it fails instead of hanging
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

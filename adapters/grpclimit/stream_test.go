@@ -44,9 +44,7 @@ func TestPerMessage(t *testing.T) {
 
 	// Of a stream that the server sends on, the request is not a message of its own.
 	stream, err := client.StreamingOutputCall(t.Context(), &grpc_testing.StreamingOutputCallRequest{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if _, err := stream.Recv(); err != nil {
 		t.Error(err)
 	}
@@ -78,9 +76,7 @@ func TestCostOfMessages(t *testing.T) {
 		},
 	}, new(service))
 	stream, err := client.StreamingInputCall(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, size := range []int{20, 30} {
 		if err := stream.Send(&grpc_testing.StreamingInputCallRequest{Payload: &grpc_testing.Payload{Body: make([]byte, size)}}); err != nil {
 			t.Error(err)

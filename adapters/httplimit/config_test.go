@@ -23,9 +23,7 @@ func TestConfigIsChecked(t *testing.T) {
 	t.Parallel()
 	memory := limited(t, pglimit.PerHour(1))
 	plain, err := pglimit.New(pglimittest.Memory().Pool(), noRefunds{pglimittest.Memory()}, pglimit.Config{Name: "api", Limit: pglimit.PerHour(1)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	key := httplimit.Constant("all")
 	requests := func(*http.Request, string) []pglimit.Request { return nil }
 	for _, c := range []struct {

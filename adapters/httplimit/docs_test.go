@@ -46,9 +46,7 @@ func documented(t *testing.T, memory *pglimittest.Strategy) http.Handler {
 func exchange(t *testing.T, address, path string, header []string) string {
 	t.Helper()
 	conn, err := net.Dial("tcp", address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer func() { _ = conn.Close() }()
 	request := "GET " + path + " HTTP/1.1\r\nHost: localhost:8080\r\n"
 	for _, line := range header {
@@ -61,9 +59,7 @@ func exchange(t *testing.T, address, path string, header []string) string {
 	length, from := 0, bufio.NewReader(conn)
 	for {
 		line, err := from.ReadString('\n')
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		line = strings.TrimSpace(line)
 		answer.WriteString(line + "\n")
 		if value, is := strings.CutPrefix(line, "Content-Length: "); is {
@@ -92,9 +88,7 @@ var (
 func TestTheAnswersInTheDocs(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile(doc)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	address := strings.TrimPrefix(served(t, documented(t, pglimittest.Memory())), "http://")
 	shown := 0
 	fresh := consoles.ReplaceAllStringFunc(string(text), func(block string) string {
@@ -114,9 +108,7 @@ func TestTheAnswersInTheDocs(t *testing.T) {
 		t.Errorf("only %d answers", shown)
 	}
 	if os.Getenv("PGLIMIT_UPDATE_DOCS") != "" {
-		if err := os.WriteFile(doc, []byte(fresh), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(doc, []byte(fresh), 0o600))
 	} else if fresh != string(text) {
 		t.Errorf("docs/http.md shows other answers than a server sends, which are:\n%s", strings.Join(consoles.FindAllString(fresh, -1), "\n"))
 	}
@@ -126,15 +118,11 @@ func TestTheAnswersInTheDocs(t *testing.T) {
 func TestTheSnippetsInTheDocs(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile(doc)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var code strings.Builder
 	for _, name := range []string{"docs_test.go", "docs_example_test.go"} {
 		file, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		code.WriteString(unindented(string(file)))
 	}
 	blocks := snippets.FindAllStringSubmatch(string(text), -1)
@@ -152,9 +140,7 @@ func TestTheSnippetsInTheDocs(t *testing.T) {
 func TestTheSnippetsOfOtherRouters(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("../../docs/routers.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	blocks := snippets.FindAllStringSubmatch(string(text), -1)
 	for _, block := range blocks {
 		formatted, err := format.Source([]byte(block[1]))

@@ -170,9 +170,7 @@ func withStages(t testing.TB, limit pglimit.Limit) *pglimit.Limiter {
 	t.Helper()
 	memory := pglimittest.MemoryOn(time.Now)
 	limiter, err := pglimit.New(memory.Pool(), memory, pglimit.Config{Name: "api", Limit: limit, Memory: pglimit.Memory{TTL: time.Hour}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = limiter.Close(t.Context()) })
 	return limiter
 }

@@ -27,9 +27,7 @@ func newLimiter(t testing.TB, memory *pglimittest.Strategy, config pglimit.Confi
 		config.Name = "api"
 	}
 	limiter, err := pglimittest.New(memory, config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return limiter
 }
 
@@ -64,21 +62,15 @@ type reply struct {
 func get(t testing.TB, url string, header ...string) reply {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, http.NoBody)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for i := 0; i < len(header); i += 2 {
 		request.Header.Add(header[i], header[i+1])
 	}
 	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer func() { _ = response.Body.Close() }()
 	body, err := io.ReadAll(response.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return reply{response, string(body)}
 }
 
@@ -164,3 +156,10 @@ func (l *logged) String() string {
 }
 
 func (l *logged) logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

@@ -168,9 +168,7 @@ func TestWhatIsTakenThroughWrappersIsSeen(t *testing.T) {
 		}))
 		url := served(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { limit.ServeHTTP(wrapper{wrapper{w}}, r) }))
 		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, http.NoBody)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if response, err := http.DefaultClient.Do(request); err == nil {
 			_ = response.Body.Close()
 		}
@@ -197,9 +195,7 @@ func TestAConnectionThatIsTakenOver(t *testing.T) {
 		_ = buffer.Flush()
 	})))
 	conn, err := net.Dial("tcp", strings.TrimPrefix(url, "http://"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer func() { _ = conn.Close() }()
 	_, _ = io.WriteString(conn, "GET / HTTP/1.1\r\nHost: x\r\nUpgrade: echo\r\nConnection: Upgrade\r\n\r\n")
 	all, err := io.ReadAll(bufio.NewReader(conn))
@@ -212,9 +208,7 @@ func TestAConnectionThatIsTakenOver(t *testing.T) {
 func TestAFileIsServed(t *testing.T) {
 	t.Parallel()
 	want, err := os.ReadFile("recorder.go")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	config := everybody
 	config.Refund = httplimit.OnFailure
 	url := served(t, httplimit.New(limited(t, pglimit.PerHour(2)), config)(http.FileServerFS(os.DirFS("."))))

@@ -21,9 +21,7 @@ import (
 func left(t testing.TB, limiter *pglimit.Limiter) int64 {
 	t.Helper()
 	d, err := limiter.Peek(t.Context(), "all")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return d.Remaining
 }
 
@@ -215,9 +213,7 @@ func TestAClientThatHangsUpBuysNoWork(t *testing.T) {
 			}
 		}()
 		request, err := http.NewRequestWithContext(ctx, http.MethodPost, url, strings.NewReader("password=x"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if response, err := http.DefaultClient.Do(request); err == nil {
 			_ = response.Body.Close()
 		}
@@ -279,9 +275,7 @@ func TestAClientThatHangsUpOnAProxyIsCounted(t *testing.T) {
 		_ = http.NewResponseController(w).Flush()
 		<-r.Context().Done() // there is more to come
 	})))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for name, refund := range map[string]func(*http.Request, int) bool{"failure": httplimit.OnFailure, "server error": httplimit.OnServerError} {
 		limiter, ended := limited(t, pglimit.PerHour(1)), make(chan struct{})
 		config := everybody
@@ -293,13 +287,9 @@ func TestAClientThatHangsUpOnAProxyIsCounted(t *testing.T) {
 		}))
 		ctx, hangUp := context.WithCancel(t.Context())
 		request, err := http.NewRequestWithContext(ctx, http.MethodGet, front, http.NoBody)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		response, err := http.DefaultClient.Do(request)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if _, err := io.ReadFull(response.Body, make([]byte, len("the goods"))); err != nil {
 			t.Error(err)
 		}
@@ -327,9 +317,7 @@ func TestEachRefundIsByItself(t *testing.T) {
 	t.Parallel()
 	strategy, log := givingUp{pglimittest.Memory()}, &logged{}
 	limiter, err := pglimittest.New(strategy, pglimit.Config{Name: "api", Limit: pglimit.PerHour(1)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	config := everybody
 	config.Logger = log.logger()
 	config.Refund = func(*http.Request, int) bool { return true }

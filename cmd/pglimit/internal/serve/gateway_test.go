@@ -95,9 +95,7 @@ func TestAGatewayThatAsksWrongly(t *testing.T) {
 func blockOf(t *testing.T, language string) string {
 	t.Helper()
 	page, err := os.ReadFile("../../../../docs/gateways.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	found := regexp.MustCompile("(?s)```" + language + "\n(.*?)```").FindSubmatch(page)
 	if found == nil {
 		t.Fatalf("docs/gateways.md has no block of %s", language)
@@ -141,17 +139,13 @@ func TestGatewaysOfTheDocs(t *testing.T) {
 			for file, text := range gateway.files(folder) {
 				text = strings.NewReplacer("127.0.0.1:9000", app.Listener.Addr().String(), "127.0.0.1:8080", limiter.Listener.Addr().String(),
 					"/etc/haproxy/pglimit.lua", folder+"/pglimit.lua", "listen 80;", "listen "+address+";", "bind :80", "bind "+address).Replace(text)
-				if err := os.WriteFile(filepath.Join(folder, file), []byte(text), 0o600); err != nil {
-					t.Fatal(err)
-				}
+				must(t, os.WriteFile(filepath.Join(folder, file), []byte(text), 0o600))
 			}
 			ctx, stop := context.WithCancel(t.Context())
 			command := exec.CommandContext(ctx, binary, append(gateway.args, folder+"/conf")...)
 			var said strings.Builder
 			command.Stdout, command.Stderr = &said, &said
-			if err := command.Start(); err != nil {
-				t.Fatal(err)
-			}
+			must(t, command.Start())
 			ended := make(chan error, 1)
 			go func() { ended <- command.Wait() }()
 			defer func() {
@@ -173,15 +167,11 @@ func TestGatewaysOfTheDocs(t *testing.T) {
 			})
 			get := func(path string) (status int, header http.Header) {
 				r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+address+path, strings.NewReader("a body"))
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				r.Header.Set("X-Pglimit-Key", "forged")
 				r.Header.Set("X-Pglimit-Limiter", "forged")
 				answer, err := http.DefaultClient.Do(r)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				_ = answer.Body.Close()
 				return answer.StatusCode, answer.Header
 			}
@@ -220,9 +210,7 @@ func isFile(name string) bool {
 func freeAddress(t *testing.T) string {
 	t.Helper()
 	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer listener.Close() //nolint:errcheck // it was only to find a port
 	return listener.Addr().String()
 }

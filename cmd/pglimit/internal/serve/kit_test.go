@@ -33,18 +33,14 @@ func inBubble(t *testing.T, yaml string, test func(b bench)) {
 func newServer(t *testing.T, yaml string, memory *pglimittest.Strategy, tokens ...string) *Server {
 	t.Helper()
 	limits, err := parse([]byte(yaml))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for i := range limits {
 		if limits[i].Strategy.Name() == "token_bucket" {
 			limits[i].Strategy = memory
 		}
 	}
 	s, err := New(Config{Limits: limits, Pool: memory.Pool(), Tokens: tokens, Gateway: Gateway{"X-Pglimit-Limiter", "X-Pglimit-Key"}, Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() {
 		if err := s.Close(t.Context()); err != nil && t.Context().Err() == nil {
 			t.Error(err)
@@ -95,5 +91,12 @@ func isProblem(t *testing.T, w *httptest.ResponseRecorder, status int, field str
 		if !strings.Contains(p.Detail, word) {
 			t.Errorf("%q does not say %q", p.Detail, word)
 		}
+	}
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

@@ -22,13 +22,9 @@ limiters:
   blocks: {limit: 1/3s, block: {after: 1, within: 2s, for: 3s, max: 4s, forget: 5s}}
   upsert: {limit: 10/s, strategy: upsert, new_keys: 100/s burst 500}
 `
-	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(name, []byte(text), 0o600))
 	got, err := ReadFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	want := []Limit{
 		{strategies.TokenBucket{}, pglimit.Config{
 			Name: "blocks", Limit: pglimit.Every(3 * time.Second),
@@ -141,9 +137,7 @@ func TestLimitOfTheCommandLine(t *testing.T) {
 func TestTwoLimitersWithOneNameAreRefused(t *testing.T) {
 	t.Parallel()
 	limit, err := ParseLimit("api=10/s")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if _, err := New(Config{Limits: []Limit{limit, limit}, Pool: pglimittest.Memory().Pool()}); err == nil || !strings.Contains(err.Error(), `"api"`) {
 		t.Errorf("%v", err)
 	}

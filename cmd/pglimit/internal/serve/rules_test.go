@@ -18,9 +18,7 @@ func TestLimitersOfTheTable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		memory := pglimittest.MemoryOn(time.Now)
 		made, err := parse([]byte("limiters: {login: {limit: 2/1m}}"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		made[0].Strategy = memory
 		rules := pglimit.FixedLimits(
 			pglimit.LimitRule{ID: 1, Limiter: "api", Limit: pglimit.PerHour(10)},
@@ -32,9 +30,7 @@ func TestLimitersOfTheTable(t *testing.T) {
 			pglimit.LimitRule{ID: 7, Limiter: "api", Key: "torn", Unreadable: `limit "5": it must be tokens/period`},
 		)
 		s, err := New(Config{Limits: made, Rules: rules, Strategy: memory, Pool: memory.Pool(), Logger: slog.New(slog.DiscardHandler)})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		b := bench{t, s, memory}
 		const at = `"at":"2000-01-01T00:00:00Z"`
 		b.post("/v1/allow", `{"limiter":"api","key":"k"}`, 200,
@@ -77,9 +73,7 @@ func TestLimitersOfTheTable(t *testing.T) {
 		isProblem(t, b.answers(request(http.MethodPost, "/v1/allow", `{"limiter":"some","key":"l"}`)), 404, "limiter", `no limit of it for key "l"`, "pglimit limits set some")
 		isProblem(t, b.answers(request(http.MethodPost, "/v1/allow", `{"requests":[{"limiter":"some","key":"l"}],"all":true}`)), 404, "requests[0].limiter", `no limit of it for key "l"`)
 		ofTable, err := s.ofTable()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		lost := ofTable.problem(&pglimit.Request{Limiter: "some", Key: "k"}, &pglimit.Decision{Allowed: true}, nil) // the rule went before it was decided
 		if lost == nil || lost.Status != 404 || lost.Field != "limiter" {
 			t.Errorf("%+v", lost)

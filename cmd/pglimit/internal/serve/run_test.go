@@ -22,9 +22,7 @@ func running(t *testing.T, ctx context.Context, stop Stop) (s *Server, url strin
 	t.Helper()
 	s = newServer(t, limits, pglimittest.MemoryOn(time.Now))
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	ended = make(chan error, 1)
 	go func() { ended <- s.Run(ctx, listener, stop) }()
 	return s, "http://" + listener.Addr().String(), ended
@@ -128,17 +126,11 @@ func TestClientThatClosesItsHalfIsTold(t *testing.T) {
 	_, url, ended := running(t, ctx, Stop{Grace: time.Minute})
 	send(t, http.MethodPost, url+"/v1/allow", `{"limiter":"login","key":"ann","tokens":2}`)
 	conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", strings.TrimPrefix(url, "http://"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	r := request(http.MethodPost, url+"/v1/allow?denied=429", `{"limiter":"login","key":"ann","wait_ms":60000}`)
-	if err := errors.Join(r.Write(conn), conn.(*net.TCPConn).CloseWrite()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(r.Write(conn), conn.(*net.TCPConn).CloseWrite()))
 	answer, err := http.ReadResponse(bufio.NewReader(conn), r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	text, err := io.ReadAll(answer.Body)
 	if answer.StatusCode != http.StatusBadRequest || err != nil || !strings.Contains(string(text), "closed its half") {
 		t.Errorf("%d %s %v", answer.StatusCode, text, err)
@@ -160,9 +152,7 @@ func TestClientThatLeavesIsNotWaitedFor(t *testing.T) {
 	send(t, http.MethodPost, url+"/v1/allow", `{"limiter":"login","key":"ann","tokens":2}`)
 	leaving, leave := context.WithCancel(t.Context())
 	r, err := http.NewRequestWithContext(leaving, http.MethodPost, url+"/v1/allow", strings.NewReader(`{"limiter":"login","key":"ann","wait_ms":60000}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	r.Header.Set("Content-Type", "application/json")
 	gone := make(chan error, 1)
 	go func() {
@@ -191,14 +181,10 @@ func TestNameOfAnotherSiteIsRefused(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	_, url, ended := running(t, ctx, Stop{})
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+"/v1/allow", strings.NewReader(`{"limiter":"api","key":"k"}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	r.Host = "evil.example"
 	answer, err := http.DefaultClient.Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if err := answer.Body.Close(); err != nil || answer.StatusCode != http.StatusForbidden {
 		t.Errorf("%d %v", answer.StatusCode, err)
 	}

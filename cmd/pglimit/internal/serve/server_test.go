@@ -173,9 +173,7 @@ func TestOnlyLocalNamesReachALocalServer(t *testing.T) {
 			}
 		}
 	}
-	if err := local.Reload(local.config.Limits, nil); err != nil {
-		t.Fatal(err)
-	}
+	must(t, local.Reload(local.config.Limits, nil))
 	w, r := httptest.NewRecorder(), request(http.MethodPost, "/v1/allow", `{"limiter":"api","key":"k"}`)
 	r.Host = "evil.example" // also after the files were read again
 	local.ServeHTTP(w, r)
@@ -242,17 +240,13 @@ func (l lagging) Take(ctx context.Context, session pglimit.Session, requests []p
 func laggingServer(t *testing.T, yaml string, lag time.Duration) (bench, *atomic.Int64) {
 	t.Helper()
 	made, err := parse([]byte(yaml))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	slow := lagging{pglimittest.MemoryOn(time.Now), lag, new(atomic.Int64)}
 	for i := range made {
 		made[i].Strategy = slow
 	}
 	s, err := New(Config{Limits: made, Pool: slow.Pool()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return bench{t, s, slow.Strategy}, slow.calls
 }
 

@@ -31,16 +31,12 @@ func TestOfSeveralEachGetsItsOwnError(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		made, err := parse([]byte(limits))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		memory := pglimittest.MemoryOn(time.Now)
 		strategy := failing{memory, map[string]error{"away": pglimit.ErrUnavailable, "not migrated": pglimit.ErrNotMigrated, "no right": pglimit.ErrPermission}}
 		made[0].Strategy, made[2].Strategy = strategy, strategy // api and login, which follows blocks
 		s, err := New(Config{Limits: []Limit{made[0], made[2]}, Pool: memory.Pool()})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		s.answers(request(http.MethodPost, "/v1/allow", `{"limiter":"login","key":"c","id":"first"}`))
 		asked := []struct{ limiter, key, id, fails string }{
 			{"login", "a", "no right", "permission"}, {"api", "b", "", ""}, {"login", "c", "first", "id"}, {"login", "d", "fine", ""},

@@ -21,14 +21,10 @@ func TestOneOfSeveralThatFailsKeepsTheOthers(t *testing.T) {
 		memory, failing := pglimittest.MemoryOn(time.Now), down{pglimittest.MemoryOn(time.Now)}
 		failing.Fail(pglimit.ErrUnavailable)
 		made, err := parse([]byte(limits))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		made[0].Strategy, made[2].Strategy = memory, failing // api and login, which follows blocks
 		s, err := New(Config{Limits: []Limit{made[0], made[2]}, Pool: memory.Pool()})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		b := bench{t, s, memory}
 		const failed = `"error":{"title":"Service Unavailable","status":503,"detail":"no decision is known: Postgres cannot be reached","cause":"unavailable"}}`
 		b.post("/v1/allow", `{"requests":[{"limiter":"login","key":"a"},{"limiter":"api","key":"b"},{"limiter":"login","key":"c"}]}`, 200, `{"decisions":[`+

@@ -161,15 +161,11 @@ func (h heard) Take(ctx context.Context, session pglimit.Session, requests []pgl
 func TestOfSeveralEachKeepsItsDurability(t *testing.T) {
 	t.Parallel()
 	made, err := parse([]byte("limiters: {hard: {limit: 1/s, durability: durable}, soft: {limit: 2/s}}"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	memory := heard{pglimittest.Memory(), new([][]pglimit.Request)}
 	made[0].Strategy, made[1].Strategy = memory, memory
 	s, err := New(Config{Limits: made, Pool: memory.Pool()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	s.answers(request(http.MethodPost, "/v1/allow", `{"requests":[{"limiter":"soft","key":"a"},{"limiter":"hard","key":"a"}],"all":true}`))
 	groups := *memory.groups
 	if len(groups) != 1 || groups[0][0].Durability != pglimit.Relaxed || groups[0][1].Durability != pglimit.Durable || groups[0][1].Limit != pglimit.PerSecond(1) {

@@ -7,9 +7,24 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"github.com/pglimit/ratelimit/pglimit"
 	"github.com/pglimit/ratelimit/strategies"
 )
+
+// finalDeadlocks is how many deadlocks there were in the pool's database. It closes the
+// other pools: a session may keep what it counted to itself until it ends.
+func finalDeadlocks(t *testing.T, pool *pgxpool.Pool, others ...*pgxpool.Pool) int64 {
+	t.Helper()
+	for _, other := range others {
+		other.Close()
+	}
+	pool.Reset()
+	eventually(t, pool, `select not exists (select from pg_stat_activity
+		where datname = current_database() and pid <> pg_backend_pid() and backend_type = 'client backend')`)
+	return query[int64](t, pool, deadlocks)
+}
 
 // Where deadlock_timeout is small, Postgres looks for deadlocks before lock_timeout ends a short one,
 // and may end the call of anybody in it. That call is made once more: nobody fails.

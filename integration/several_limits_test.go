@@ -16,8 +16,8 @@ import (
 	"github.com/pglimit/ratelimit/strategies"
 )
 
-// Limits of every kind, in a transaction, are all or nothing: each takes what all of them grant, and no more. So the tightest,
-// wherever it stands, is what all have taken.
+// Limits of every kind, in a transaction, are all or nothing: each takes what all of them grant, and no more. So the
+// tightest, wherever it stands, is what all have taken.
 func TestLimitsOfSeveralKindsAreAllOrNothing(t *testing.T) {
 	t.Parallel()
 	pools := twoPools(t, newMigrated(t), 20)

@@ -272,8 +272,8 @@ func TestExtremeRowsEndNothing(t *testing.T) {
 	})
 }
 
-// SQL says the same as Go of every row that the table takes, also of those that no function of ours writes: a lease that had
-// expired before the last write, or numbers at the end of what a bigint holds.
+// SQL says the same as Go of every row that the table takes, also of those that no function of ours writes: a lease
+// that had expired before the last write, or numbers at the end of what a bigint holds.
 func TestSQLSaysOfEveryRowWhatGoSays(t *testing.T) {
 	t.Parallel()
 	pool := newMigrated(t)

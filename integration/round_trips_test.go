@@ -31,9 +31,7 @@ func TestRoundTripsPerDecision(t *testing.T) {
 			return &tripCounter{Conn: conn, trips: &trips}, err
 		}
 		conn, err := pgx.ConnectConfig(t.Context(), config)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		t.Cleanup(func() { _ = conn.Close(context.Background()) })
 		take(t, conn, strategy, "warm", hours) // prepares the statements
 		take(t, conn, strategy, "warm", hours)
