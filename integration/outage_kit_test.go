@@ -233,9 +233,9 @@ func newCrowd(t *testing.T, pool *pgxpool.Pool, config pglimit.Config, callers, 
 	}
 	type why struct{}
 	if onError := config.OnError; onError != nil {
-		config.OnError = func(ctx context.Context, r pglimit.Request, err error) (pglimit.Decision, error) {
-			*ctx.Value(why{}).(*error) = err
-			return onError(ctx, r, err)
+		config.OnError = func(ctx context.Context, failed pglimit.Failure) (pglimit.Decision, error) {
+			*ctx.Value(why{}).(*error) = failed.Err
+			return onError(ctx, failed)
 		}
 	}
 	c.limiter = newListened(t, pool, config, c.log)

@@ -176,8 +176,8 @@ func TestSQLErrors(t *testing.T) {
 			"no such role":   {asNobody(migrated), pglimit.ErrPermission},
 		} {
 			db := openSQL(t, driver.open, test.url, 4)
-			limiter := newSQLLimiter(t, db, pglimit.Config{Name: "test", Limit: hours, OnError: func(_ context.Context, _ pglimit.Request, err error) (pglimit.Decision, error) {
-				return pglimit.Decision{}, err
+			limiter := newSQLLimiter(t, db, pglimit.Config{Name: "test", Limit: hours, OnError: func(_ context.Context, failed pglimit.Failure) (pglimit.Decision, error) {
+				return pglimit.Decision{}, failed.Err
 			}})
 			for range 3 {
 				if _, err := limiter.Allow(t.Context(), "k"); !errors.Is(err, test.cause) {

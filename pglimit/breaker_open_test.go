@@ -21,11 +21,11 @@ func TestOnErrorWhileTheBreakerIsOpen(t *testing.T) {
 		var quiet bool
 		limiter := breaking(t, o, func(c *pglimit.Config) {
 			change(c)
-			c.OnError = func(ctx context.Context, r pglimit.Request, err error) (pglimit.Decision, error) {
+			c.OnError = func(ctx context.Context, failed pglimit.Failure) (pglimit.Decision, error) {
 				if quiet {
-					return pglimit.Decision{}, err
+					return pglimit.Decision{}, failed.Err
 				}
-				return onError.onError(ctx, r, err)
+				return onError.onError(ctx, failed)
 			}
 		})
 		o.is(true, false)

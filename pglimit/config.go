@@ -44,7 +44,7 @@ type Config struct {
 	// closed, nor by Reset and ResetAll. Nor for [ErrNotMigrated], [ErrPermission], [ErrSetting], [ErrPooler], and the
 	// [LimitError] of a time zone that Postgres does not know, nor for a [RuleError]: these do not end by themselves, as an
 	// outage does, and a limiter that fails open would let everybody pass for ever, unseen.
-	OnError func(ctx context.Context, request Request, err error) (Decision, error)
+	OnError func(ctx context.Context, failed Failure) (Decision, error)
 
 	// OnDecision is told what each caller is told, just before: a request with its decision, or
 	// with the error that it fails with. For logs and audits; to count, [Limiter.Stats] is

@@ -208,11 +208,11 @@ func TestTheMemoryDeniesGroups(t *testing.T) {
 func TestTheFallbackOfAGroup(t *testing.T) {
 	t.Parallel()
 	away := fmt.Errorf("%w: away", pglimit.ErrUnavailable)
-	partly := func(_ context.Context, r pglimit.Request, _ error) (pglimit.Decision, error) {
-		return pglimit.Decision{Allowed: r.Key == "a", Granted: r.Tokens}, nil
+	partly := func(_ context.Context, failed pglimit.Failure) (pglimit.Decision, error) {
+		return pglimit.Decision{Allowed: failed.Request.Key == "a", Granted: failed.Request.Tokens}, nil
 	}
 	for name, test := range map[string]struct {
-		onError func(context.Context, pglimit.Request, error) (pglimit.Decision, error)
+		onError func(context.Context, pglimit.Failure) (pglimit.Decision, error)
 		allowed bool
 		after   time.Duration
 	}{
@@ -242,7 +242,7 @@ func TestTheFallbackOfAGroup(t *testing.T) {
 		t.Error(err)
 	}
 	refuses := newLimiter(t, s, func(c *pglimit.Config) {
-		c.OnError = func(context.Context, pglimit.Request, error) (pglimit.Decision, error) {
+		c.OnError = func(context.Context, pglimit.Failure) (pglimit.Decision, error) {
 			return pglimit.Decision{}, errNothing
 		}
 	})

@@ -19,12 +19,12 @@ type asked struct {
 	requests []pglimit.Request
 	errs     []error
 	ctx      context.Context
-	answer   func(context.Context, pglimit.Request, error) (pglimit.Decision, error)
+	answer   func(context.Context, pglimit.Failure) (pglimit.Decision, error)
 }
 
-func (a *asked) onError(ctx context.Context, request pglimit.Request, err error) (pglimit.Decision, error) {
-	a.ctx, a.requests, a.errs = ctx, append(a.requests, request), append(a.errs, err)
-	return a.answer(ctx, request, err)
+func (a *asked) onError(ctx context.Context, failed pglimit.Failure) (pglimit.Decision, error) {
+	a.ctx, a.requests, a.errs = ctx, append(a.requests, failed.Request), append(a.errs, failed.Err)
+	return a.answer(ctx, failed)
 }
 
 func TestWithoutOnErrorTheErrorIsReturned(t *testing.T) {
@@ -40,13 +40,13 @@ func TestFailOpenAndFailClosed(t *testing.T) {
 	errNew := errors.New("as the caller likes")
 	for _, test := range []struct {
 		name   string
-		answer func(context.Context, pglimit.Request, error) (pglimit.Decision, error)
+		answer func(context.Context, pglimit.Failure) (pglimit.Decision, error)
 		want   pglimit.Decision
 		err    error
 	}{
 		{"FailOpen", pglimit.FailOpen, pglimit.Decision{Allowed: true, Granted: 3}, nil},
 		{"FailClosed", pglimit.FailClosed, pglimit.Decision{RetryAfter: time.Second}, nil},
-		{"an error of its own", func(context.Context, pglimit.Request, error) (pglimit.Decision, error) {
+		{"an error of its own", func(context.Context, pglimit.Failure) (pglimit.Decision, error) {
 			return pglimit.Decision{Granted: 99}, errNew
 		}, pglimit.Decision{}, errNew},
 	} {
@@ -247,8 +247,8 @@ func TestInTxFailsWithItsTransaction(t *testing.T) {
 func TestOnErrorIsAskedAfterATimeoutWithAContextThatGoesOn(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		onError := asked{answer: func(ctx context.Context, r pglimit.Request, _ error) (pglimit.Decision, error) {
-			return pglimit.FailOpen(ctx, r, ctx.Err())
+		onError := asked{answer: func(ctx context.Context, failed pglimit.Failure) (pglimit.Decision, error) {
+			return pglimit.FailOpen(ctx, failed)
 		}}
 		limiter := newLimiter(t, &fake{take: until(context.Context.Err)}, func(c *pglimit.Config) {
 			c.Timeout, c.OnError = time.Second, onError.onError
@@ -271,7 +271,7 @@ func TestTheCallersDeadline(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		name    string
-		onError func(context.Context, pglimit.Request, error) (pglimit.Decision, error)
+		onError func(context.Context, pglimit.Failure) (pglimit.Decision, error)
 	}{{"is returned", nil}, {"may fail open", pglimit.FailOpen}} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()

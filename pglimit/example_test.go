@@ -152,9 +152,9 @@ func ExampleConfig_onError() {
 		Name:    "password-reset",
 		Limit:   pglimit.PerHour(3),
 		Timeout: 500 * time.Millisecond,
-		OnError: func(ctx context.Context, request pglimit.Request, err error) (pglimit.Decision, error) {
-			fmt.Printf("%s %s: %v\n", request.Limiter, request.Key, err)
-			return pglimit.FailClosed(ctx, request, err)
+		OnError: func(ctx context.Context, failed pglimit.Failure) (pglimit.Decision, error) {
+			fmt.Printf("%s %s: %v\n", failed.Request.Limiter, failed.Request.Key, failed.Err)
+			return pglimit.FailClosed(ctx, failed)
 		},
 	})
 	d, err := limiter.Allow(context.Background(), "user:42")

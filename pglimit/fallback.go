@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/pglimit/ratelimit/pglimit/internal/limits"
@@ -23,18 +24,31 @@ func (l *Limiter) fallback(ctx context.Context, c *claim) {
 	}
 }
 
+// Failure is a request of which no decision is known, as [Config].OnError gets it, or one that [NewKeys] refuses.
+type Failure struct {
+	// Request to be answered. It is complete: its Limit is the one that holds.
+	Request Request
+
+	// Group are all requests of the [Limiter.DoAll], the Request among them, at Index. A request by itself is a group
+	// of one.
+	Group []Request
+	Index int
+
+	// Err is why: see [CauseOf].
+	Err error
+
+	rules  *limits.Stage // counts live instances
+	shared *[]Decision   // of the Group, once FailLocal has decided it
+}
+
 // answerBy answers each request of the claim by a function of the user's, such as OnError. A group is granted if all of
 // its requests are.
-func (l *Limiter) answerBy(ctx context.Context, c *claim, answer func(context.Context, Request, error) (Decision, error), why error, source Source) {
-	if l.rules != nil {
-		ctx = context.WithValue(ctx, instanceKey{}, l.rules)
-	}
-	if c.IsGroup() {
-		ctx = context.WithValue(ctx, groupKey{}, &failedGroup{requests: c.Requests})
-	}
+func (l *Limiter) answerBy(ctx context.Context, c *claim, answer func(context.Context, Failure) (Decision, error), why error, source Source) {
+	failed := Failure{Group: slices.Clone(c.Requests), Err: why, rules: l.rules, shared: new([]Decision)}
 	all := true
 	for i := range c.Requests {
-		d, err := answer(ctx, c.Requests[i], why)
+		failed.Request, failed.Index = c.Requests[i], i
+		d, err := answer(ctx, failed)
 		if err != nil {
 			c.Fail(err)
 			return
@@ -51,34 +65,6 @@ func (l *Limiter) answerBy(ctx context.Context, c *claim, answer func(context.Co
 			}
 		}
 	}
-}
-
-type instanceKey struct{} // of the stage of rules in the context of OnError
-
-// failedGroup is in the context that OnError gets for a group: FailLocal decides all of it when it
-// is asked for the first request.
-type failedGroup struct {
-	requests  []Request
-	decisions []Decision
-}
-
-type groupKey struct{}
-
-// groupDecision decides the request as one of its group, if it is one of a group.
-func groupDecision(ctx context.Context, r *Request, buckets local.Share) (d Decision, of bool) {
-	g, of := ctx.Value(groupKey{}).(*failedGroup)
-	if !of {
-		return Decision{}, false
-	}
-	for i := range g.requests {
-		if g.requests[i] == *r {
-			if g.decisions == nil {
-				g.decisions = buckets.TakeAll(g.requests, time.Now())
-			}
-			return g.decisions[i], true
-		}
-	}
-	return Decision{}, false
 }
 
 // failed counts and logs a failure. final says that the caller gets the error, as it is returned.
@@ -102,13 +88,13 @@ func (l *Limiter) failed(ctx context.Context, key string, err error) (final bool
 
 // FailOpen, as [Config.OnError], grants every request of which no decision is known: for
 // limits that protect comfort.
-func FailOpen(_ context.Context, request Request, _ error) (Decision, error) {
-	return Decision{Allowed: true, Granted: request.Tokens}, nil
+func FailOpen(_ context.Context, failed Failure) (Decision, error) {
+	return Decision{Allowed: true, Granted: failed.Request.Tokens}, nil
 }
 
 // FailClosed, as [Config.OnError], denies every request of which no decision is known, with a
 // RetryAfter of a second: for limits that protect something that must not be overrun.
-func FailClosed(context.Context, Request, error) (Decision, error) {
+func FailClosed(context.Context, Failure) (Decision, error) {
 	return Decision{RetryAfter: time.Second}, nil
 }
 
@@ -123,11 +109,11 @@ func FailClosed(context.Context, Request, error) (Decision, error) {
 // time in which no instance was restarted, Postgres grants at most the limit, and all instances together at most the
 // limit once more. At 20 a second with a burst of 40, that is 880 in 20 seconds instead of 440.
 //
-// A group of [Limiter.DoAll] is granted whole or not at all: give each call of the function that context, too.
+// A group of [Limiter.DoAll] is granted whole or not at all.
 //
-// If the Limiter counts live instances, see [LimitsConfig].CountInstances, their number takes the place of instances. It is
-// that of the last time that Postgres answered. An instance that was not counted by then, because it had just started,
-// denies: the others do not know that they would have to share with it. Give each call of the function the context that OnError got.
+// If the Limiter counts live instances, see [LimitsConfig].CountInstances, their number takes the place of instances.
+// It is that of the last time that Postgres answered. An instance that was not counted by then, because it had just
+// started, denies: the others do not know that they would have to share with it.
 //
 // An all-or-nothing request for more than the share of the burst is denied. FailLocal remembers
 // 65,536 keys. If none of their buckets is full again (it looks once a second at most), it
@@ -136,28 +122,32 @@ func FailClosed(context.Context, Request, error) (Decision, error) {
 // As long as [Config].Limits were never read there is no limit to have a share of: the error is [ErrNoLimits].
 //
 // It panics if instances is less than 1.
-func FailLocal(instances int) func(context.Context, Request, error) (Decision, error) {
+func FailLocal(instances int) func(context.Context, Failure) (Decision, error) {
 	if instances < 1 {
 		//nolint:forbidigo // instances is usually a constant: the panic comes when the program starts, not in the outage
 		panic(fmt.Sprintf("pglimit: FailLocal(%d): the number of instances that share the limit must be at least 1", instances))
 	}
 	all := local.New()
-	return func(ctx context.Context, r Request, err error) (Decision, error) {
-		if errors.Is(err, ErrNoLimits) {
-			return Decision{}, err
+	return func(ctx context.Context, failed Failure) (Decision, error) {
+		if errors.Is(failed.Err, ErrNoLimits) {
+			return Decision{}, failed.Err
 		}
 		share := instances
-		if of, follows := ctx.Value(instanceKey{}).(*limits.Stage); follows {
-			if live, counts := of.Live(); counts && live == 0 {
-				return FailClosed(ctx, r, err)
-			} else if counts {
-				share = live
-			}
+		if live, counts := failed.rules.Live(); counts && live == 0 {
+			return FailClosed(ctx, failed)
+		} else if counts {
+			share = live
 		}
 		buckets := all.Of(share)
-		if d, of := groupDecision(ctx, &r, buckets); of {
-			return d, nil
+		if len(failed.Group) <= 1 {
+			return buckets.Take(&failed.Request, time.Now()), nil
 		}
-		return buckets.Take(&r, time.Now()), nil
+		if failed.shared == nil { // it is none of a Limiter's
+			failed.shared = new([]Decision)
+		}
+		if *failed.shared == nil {
+			*failed.shared = buckets.TakeAll(failed.Group, time.Now())
+		}
+		return (*failed.shared)[failed.Index], nil
 	}
 }

@@ -17,12 +17,12 @@ type NewKeys struct {
 	// All Limiters of one Name should have the same. Zero: there is no bound.
 	Limit Limit
 
-	// OnRefused answers a request for a new key that Limit refuses. err is [ErrTooManyNewKeys]. [FailLocal] decides by this
+	// OnRefused answers a request for a new key that Limit refuses. Its Err is [ErrTooManyNewKeys]. [FailLocal] decides by this
 	// instance's share of the request's limit, and makes no row; [FailOpen] grants, and nothing is charged. Nil: the request is
 	// denied, and RetryAfter says when the next new key can come. An error is returned to the caller.
 	//
 	// For a group of DoAll it is called as OnError is. Decision.Source is FromNewKeys, whatever it answers.
-	OnRefused func(ctx context.Context, request Request, err error) (Decision, error)
+	OnRefused func(ctx context.Context, failed Failure) (Decision, error)
 
 	// Keys is how many keys this process remembers to have a row. Any other key costs a round trip more, to look. Only
 	// keys with a row are remembered, so a flood of others displaces none. Each takes about 100 bytes plus the key. Zero: 65,536.

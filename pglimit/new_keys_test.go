@@ -100,16 +100,16 @@ func TestWhatARefusedKeyIsAnswered(t *testing.T) {
 	t.Parallel()
 	broken := errors.New("broken")
 	for name, test := range map[string]struct {
-		onRefused func(context.Context, pglimit.Request, error) (pglimit.Decision, error)
+		onRefused func(context.Context, pglimit.Failure) (pglimit.Decision, error)
 		want      []bool // of three requests for a token of 2
 		err       error
 	}{
 		"denied": {nil, []bool{false, false, false}, nil},
 		"passed": {pglimit.FailOpen, []bool{true, true, true}, nil},
 		"local":  {pglimit.FailLocal(1), []bool{true, true, false}, nil},
-		"error": {func(_ context.Context, r pglimit.Request, err error) (pglimit.Decision, error) {
-			if r.Key != "new" || !errors.Is(err, pglimit.ErrTooManyNewKeys) {
-				t.Errorf("%+v, %v", r, err)
+		"error": {func(_ context.Context, failed pglimit.Failure) (pglimit.Decision, error) {
+			if failed.Request.Key != "new" || !errors.Is(failed.Err, pglimit.ErrTooManyNewKeys) {
+				t.Errorf("%+v", failed)
 			}
 			return pglimit.Decision{}, broken
 		}, []bool{false, false, false}, broken},

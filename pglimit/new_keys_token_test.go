@@ -149,8 +149,8 @@ func TestSettleNeedsNoToken(t *testing.T) {
 func TestAnErrorOfOnRefusedIsADenial(t *testing.T) {
 	t.Parallel()
 	limiter := bounded(t, pglimittest.Memory(), func(c *pglimit.Config) {
-		c.NewKeys.OnRefused = func(_ context.Context, _ pglimit.Request, err error) (pglimit.Decision, error) {
-			return pglimit.Decision{}, err
+		c.NewKeys.OnRefused = func(_ context.Context, failed pglimit.Failure) (pglimit.Decision, error) {
+			return pglimit.Decision{}, failed.Err
 		}
 	})
 	letThrough(t, limiter, "a", "b")

@@ -522,7 +522,7 @@ func TestBeforeTheLimitsWereRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		memory := pglimittest.MemoryOn(time.Now)
 		var failed []pglimit.Request
-		open := func(onError func(context.Context, pglimit.Request, error) (pglimit.Decision, error)) *pglimit.Limiter {
+		open := func(onError func(context.Context, pglimit.Failure) (pglimit.Decision, error)) *pglimit.Limiter {
 			return newLimiter(t, memory, func(c *pglimit.Config) {
 				c.Limits, c.Timeout, c.OnError = pglimit.LimitsFrom(noLimits{}, pglimit.LimitsConfig{}), time.Second, onError
 			})
@@ -547,12 +547,12 @@ func TestBeforeTheLimitsWereRead(t *testing.T) {
 			}
 		}
 		closed := limiter.Close(t.Context())
-		failing := open(func(_ context.Context, r pglimit.Request, err error) (pglimit.Decision, error) {
-			failed = append(failed, r)
-			if !errors.Is(err, pglimit.ErrNoLimits) {
-				t.Error(err)
+		failing := open(func(_ context.Context, f pglimit.Failure) (pglimit.Decision, error) {
+			failed = append(failed, f.Request)
+			if !errors.Is(f.Err, pglimit.ErrNoLimits) {
+				t.Error(f.Err)
 			}
-			return pglimit.FailClosed(t.Context(), r, err)
+			return pglimit.FailClosed(t.Context(), f)
 		})
 		if d, err := failing.Allow(t.Context(), "k"); err != nil || d.Allowed || d.Source != pglimit.FromFallback || d.Rule != nil {
 			t.Errorf("%+v, %v", d, err)

@@ -192,7 +192,7 @@ func TestWhatElseIsCounted(t *testing.T) {
 func TestAFailureThatOnErrorReturnsIsCountedOnce(t *testing.T) {
 	t.Parallel()
 	limiter := newLimiter(t, &fake{take: byKey}, func(c *pglimit.Config) {
-		c.OnError = func(context.Context, pglimit.Request, error) (pglimit.Decision, error) {
+		c.OnError = func(context.Context, pglimit.Failure) (pglimit.Decision, error) {
 			return pglimit.Decision{Allowed: true}, errors.New("as the caller likes")
 		}
 	})

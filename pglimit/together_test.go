@@ -246,7 +246,7 @@ func TestAWaitFromFallbackGivesNothingBack(t *testing.T) {
 		s := newReserving()
 		s.down = errors.New("down")
 		limiter := waiting(t, s, func(c *pglimit.Config) {
-			c.OnError = func(context.Context, pglimit.Request, error) (pglimit.Decision, error) {
+			c.OnError = func(context.Context, pglimit.Failure) (pglimit.Decision, error) {
 				return pglimit.Decision{Allowed: true, Granted: 1, Delay: time.Minute}, nil
 			}
 		})

@@ -257,7 +257,7 @@ func TestAnAnswerThatComesTooLateForTheDeadline(t *testing.T) {
 func TestWaitWithoutPostgres(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
-		onError func(context.Context, pglimit.Request, error) (pglimit.Decision, error)
+		onError func(context.Context, pglimit.Failure) (pglimit.Decision, error)
 		want    error
 	}{
 		"FailOpen":   {pglimit.FailOpen, nil},

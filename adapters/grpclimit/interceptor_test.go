@@ -121,14 +121,14 @@ func TestQuotaSubject(t *testing.T) {
 func TestNoDecisionIsUnavailable(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		onError func(context.Context, pglimit.Request, error) (pglimit.Decision, error)
+		onError func(context.Context, pglimit.Failure) (pglimit.Decision, error)
 		want    codes.Code
 		retry   time.Duration
 	}{
 		"no choice":   {nil, codes.Unavailable, 0},
 		"fail closed": {pglimit.FailClosed, codes.Unavailable, time.Second},
 		"fail open":   {pglimit.FailOpen, codes.OK, 0},
-		"a status of one's own": {func(context.Context, pglimit.Request, error) (pglimit.Decision, error) {
+		"a status of one's own": {func(context.Context, pglimit.Failure) (pglimit.Decision, error) {
 			return pglimit.Decision{}, status.Error(codes.Aborted, "later")
 		}, codes.Aborted, 0},
 	} {

@@ -110,7 +110,7 @@ func TestClientRetriesWhenTheFallbackSays(t *testing.T) {
 	memory.Fail(pglimit.ErrUnavailable)
 	limiter, err := pglimittest.New(memory, pglimit.Config{
 		Name: "api", Limit: perHour(1),
-		OnError: func(context.Context, pglimit.Request, error) (pglimit.Decision, error) {
+		OnError: func(context.Context, pglimit.Failure) (pglimit.Decision, error) {
 			memory.Fail(nil)
 			return pglimit.Decision{RetryAfter: time.Millisecond}, nil
 		},

@@ -106,7 +106,7 @@ func TestABlockedKeyIsToldSo(t *testing.T) {
 func TestWhereNoDecisionIsKnown(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		onError func(context.Context, pglimit.Request, error) (pglimit.Decision, error)
+		onError func(context.Context, pglimit.Failure) (pglimit.Decision, error)
 		fail    error
 		status  int
 		retry   string
@@ -115,7 +115,7 @@ func TestWhereNoDecisionIsKnown(t *testing.T) {
 		"open":                  {pglimit.FailOpen, pglimit.ErrUnavailable, 200, ""},
 		"closed":                {pglimit.FailClosed, pglimit.ErrUnavailable, 503, "1"},
 		"local":                 {pglimit.FailLocal(1), pglimit.ErrUnavailable, 200, ""},
-		"a function": {func(context.Context, pglimit.Request, error) (pglimit.Decision, error) {
+		"a function": {func(context.Context, pglimit.Failure) (pglimit.Decision, error) {
 			return pglimit.Decision{RetryAfter: 90 * time.Second}, nil
 		}, pglimit.ErrUnavailable, 503, "90"},
 		"not migrated": {pglimit.FailOpen, pglimit.ErrNotMigrated, 503, "1"},

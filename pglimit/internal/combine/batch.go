@@ -55,9 +55,8 @@ func (b *batch) combine() {
 	b.waiters = slices.DeleteFunc(b.waiters, func(w *waiter) bool { return w.Left() || !b.add(w) })
 }
 
-// add makes the waiter's unit a part of the batch. Requests for one bucket become one if they
-// follow one another, have the same Unit and Ahead, and are not a peek and a take: the order of a
-// bucket's requests is kept. Groups stay as they are, and so do requests by a rule that is rate.Apart.
+// add makes the waiter's unit a part of the batch. Requests for one bucket become one if they follow one another, differ
+// in nothing but Tokens and Durability, and are not a peek and a take: the order of a bucket's requests is kept. Groups stay as they are, and so do requests by a rule that is rate.Apart.
 //
 // A call has one limit for each bucket. From the first waiter on that asks for a bucket under
 // another limit, those of that bucket are left for the next batch, and add returns false.
@@ -105,7 +104,9 @@ func (b *batch) merge(w *waiter) bool {
 		return false
 	}
 	last := &b.requests[slot]
-	if last.Unit != r.Unit || last.Ahead != r.Ahead || (last.Tokens == 0) != (r.Tokens == 0) || last.Tokens > math.MaxInt64-r.Tokens {
+	alike := *last
+	alike.Tokens, alike.Durability, alike.Impatient = r.Tokens, r.Durability, r.Impatient
+	if alike != *r || (last.Tokens == 0) != (r.Tokens == 0) || last.Tokens > math.MaxInt64-r.Tokens {
 		return false
 	}
 	last.Tokens += r.Tokens
