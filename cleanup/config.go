@@ -1,6 +1,7 @@
 package cleanup
 
 import (
+	"cmp"
 	"fmt"
 	"log/slog"
 	"time"
@@ -50,12 +51,12 @@ type Config struct {
 }
 
 func (c Config) withDefaults() Config {
-	setDefault(&c.Interval, time.Minute)
-	setDefault(&c.BatchSize, 1000)
-	setDefault(&c.Pause, 10*time.Millisecond)
-	setDefault(&c.Timeout, 5*time.Second)
-	setDefault(&c.Grace, 10*time.Second)
-	setDefault(&c.Logger, slog.Default())
+	c.Interval = cmp.Or(c.Interval, time.Minute)
+	c.BatchSize = cmp.Or(c.BatchSize, 1000)
+	c.Pause = cmp.Or(c.Pause, 10*time.Millisecond)
+	c.Timeout = cmp.Or(c.Timeout, 5*time.Second)
+	c.Grace = cmp.Or(c.Grace, 10*time.Second)
+	c.Logger = cmp.Or(c.Logger, slog.Default())
 	if c.OnRun == nil {
 		c.OnRun = func(Report) {}
 	}

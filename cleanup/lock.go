@@ -31,12 +31,7 @@ type lock struct {
 
 // ask runs a statement that says whether this process has the lock.
 func (l *lock) ask(ctx context.Context, statement string, args ...any) error {
-	ours := false
-	// Read committed: a row that another has just written is read again.
-	_, err := l.session.Pipeline(ctx,
-		rate.Statement{SQL: "begin isolation level read committed"},
-		rate.Statement{SQL: statement, Args: append([]any{l.job, l.holder}, args...), Into: []any{&ours}},
-		rate.Statement{SQL: "commit"})
+	ours, err := ask(ctx, l.session, statement, append([]any{l.job, l.holder}, args...)...)
 	if err == nil && !ours {
 		return errAnothers
 	}

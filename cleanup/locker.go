@@ -1,6 +1,7 @@
 package cleanup
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	_ "embed"
@@ -75,20 +76,11 @@ type LockerConfig struct {
 }
 
 func (c LockerConfig) withDefaults() LockerConfig {
-	setDefault(&c.Interval, time.Minute)
-	setDefault(&c.Timeout, 5*time.Second)
-	setDefault(&c.Heartbeat, 5*time.Second)
+	c.Interval, c.Timeout, c.Heartbeat = cmp.Or(c.Interval, time.Minute), cmp.Or(c.Timeout, 5*time.Second), cmp.Or(c.Heartbeat, 5*time.Second)
 	if c.OnLost == nil {
 		c.OnLost = func(string, error) {}
 	}
 	return c
-}
-
-func setDefault[T comparable](field *T, value T) {
-	var zero T
-	if *field == zero {
-		*field = value
-	}
 }
 
 // NewLocker makes a [Locker], which needs the migrated schema pglimit.
@@ -121,18 +113,21 @@ func (l *Locker) Lock(ctx context.Context, job string) (gocron.Lock, error) {
 	return l.hold(ctx, job, func(err error) { l.config.OnLost(job, err) })
 }
 
+// ask sends a statement that answers yes or no, at READ COMMITTED: a row that another has just written is read again.
+func ask(ctx context.Context, session rate.Session, sql string, args ...any) (yes bool, err error) {
+	_, err = session.Pipeline(ctx,
+		rate.Statement{SQL: "begin isolation level read committed"},
+		rate.Statement{SQL: sql, Args: args, Into: []any{&yes}},
+		rate.Statement{SQL: "commit"})
+	return yes, err
+}
+
 // claim claims the run of this interval, unless that has been done.
 func (l *Locker) claim(ctx context.Context, job string) error {
 	ctx, cancel := context.WithTimeout(ctx, l.config.Timeout)
 	defer cancel()
 	interval := l.config.Interval.Seconds()
-	claimed := false
-	// At READ COMMITTED, the loser of two claims at the same time is told that the job is not due.
-	_, err := l.session.Pipeline(ctx,
-		rate.Statement{SQL: "begin isolation level read committed"},
-		rate.Statement{SQL: claimSQL, Args: []any{job, interval, interval / 10}, Into: []any{&claimed}},
-		rate.Statement{SQL: "commit"})
-	switch {
+	switch claimed, err := ask(ctx, l.session, claimSQL, job, interval, interval/10); {
 	case err != nil:
 		return explain("could not claim a run of "+strconv.Quote(job), err)
 	case !claimed:

@@ -3,8 +3,8 @@ package cleanup
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
-	"slices"
 	"strings"
 	"time"
 )
@@ -41,38 +41,16 @@ func (r *Report) add(s StrategyReport) {
 	r.fail(s.Err)
 }
 
-// fail joins an error to Err, unless it is nil or has the text of one that is there already: while Postgres is down,
-// every strategy has the same error.
+// fail joins an error to Err, on one line, unless Err says that already: while Postgres is down, every strategy has the
+// same error.
 func (r *Report) fail(err error) {
-	if err == nil {
-		return
-	}
-	all, joined := r.Err.(failures) //nolint:errorlint // made here, and never wrapped
-	if !joined && r.Err != nil {
-		all = failures{r.Err}
-	}
-	if slices.ContainsFunc(all, func(e error) bool { return e.Error() == err.Error() }) {
-		return
-	}
-	all = append(all, err)
-	r.Err = all
-	if len(all) == 1 {
+	switch {
+	case r.Err == nil:
 		r.Err = err
+	case err != nil && !strings.Contains(r.Err.Error(), err.Error()):
+		r.Err = fmt.Errorf("%w; %w", r.Err, err)
 	}
 }
-
-// failures are joined errors. Unlike those of errors.Join they keep to one line.
-type failures []error
-
-func (f failures) Error() string {
-	texts := make([]string, len(f))
-	for i, err := range f {
-		texts[i] = err.Error()
-	}
-	return strings.Join(texts, "; ")
-}
-
-func (f failures) Unwrap() []error { return f }
 
 // log writes a line for the run and, at level debug, one for each strategy.
 func (r *Report) log(logger *slog.Logger) {

@@ -1,6 +1,7 @@
 package cleanup
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -27,12 +28,8 @@ func (c *Cleaner) sweepAll(asked, work context.Context) Report {
 		if errors.Is(report.Err, ErrStopped) || errors.Is(report.Err, ErrLost) {
 			break // the last strategy was cut short, and its error says why
 		}
-		if work.Err() != nil {
-			report.fail(stopped(work))
-			break
-		}
-		if asked.Err() != nil {
-			report.fail(stopped(asked))
+		if err := cmp.Or(stopped(work), stopped(asked)); err != nil {
+			report.fail(err)
 			break
 		}
 		s := c.sweep(asked, work, strategy)
@@ -81,11 +78,8 @@ func (c *Cleaner) sweep(asked, work context.Context, strategy rate.Sweeper) (rep
 				return report
 			}
 			from, timeouts = swept.Next, 0
-		case work.Err() != nil:
-			report.Err = stopped(work)
-			return report
-		case !late:
-			report.Err = err
+		case work.Err() != nil || !late:
+			report.Err = cmp.Or(stopped(work), err)
 			return report
 		default:
 			timeouts++
@@ -97,7 +91,7 @@ func (c *Cleaner) sweep(asked, work context.Context, strategy rate.Sweeper) (rep
 			c.config.Logger.Debug("pglimit cleanup: a batch took too long, the next is half as large", "strategy", report.Strategy, "rows", size, "error", err)
 			size = max(1, size/2)
 		}
-		if !c.pause(asked) {
+		if c.pause(asked); asked.Err() != nil {
 			report.Err = stopped(asked)
 			return report
 		}
@@ -114,26 +108,24 @@ func (c *Cleaner) batch(work context.Context, strategy rate.Sweeper, from rate.C
 	return swept, late, err
 }
 
-// pause waits between two batches, and returns false if asked is done. The jitter keeps
+// pause waits between two batches, unless asked is done. The jitter keeps
 // the batches from falling into step with other periodic work.
-func (c *Cleaner) pause(asked context.Context) bool {
+func (c *Cleaner) pause(asked context.Context) {
 	if c.config.Pause <= 0 {
-		return asked.Err() == nil
+		return
 	}
 	timer := time.NewTimer(c.config.Pause/2 + rand.N(c.config.Pause))
 	defer timer.Stop()
 	select {
 	case <-timer.C:
-		return asked.Err() == nil
 	case <-asked.Done():
-		return false
 	}
 }
 
-// stopped says why a run ended early: it lost the lock, or was asked to end.
+// stopped says why a run ended early: it lost the lock, or was asked to end. If ctx has not ended, it is nil.
 func stopped(ctx context.Context) error {
 	cause := context.Cause(ctx)
-	if errors.Is(cause, ErrLost) || errors.Is(cause, ErrStopped) {
+	if cause == nil || errors.Is(cause, ErrLost) || errors.Is(cause, ErrStopped) {
 		return cause
 	}
 	return fmt.Errorf("%w: %w", ErrStopped, cause)

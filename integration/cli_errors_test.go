@@ -54,7 +54,7 @@ func cliRefusesWrongCommandLines(t *testing.T, c cli) {
 		{`needs a KEY`, []string{"allow"}},
 		{`quote a key that has spaces`, []string{"allow", "a", "b", "--limit", "1/s"}},
 		{`needs a --limit`, []string{"allow", "k"}},
-		{`limit "five": there is no "/"`, []string{"allow", "k", "--limit", "five"}},
+		{`limit "five": it must be tokens/period`, []string{"allow", "k", "--limit", "five"}},
 		{`tokens is 0: it must be at least 1`, []string{"allow", "k", "--limit", "0/1m"}},
 		{`--burst is 0`, []string{"peek", "k", "--limit", "5/1m", "--burst", "0"}},
 		{`--tokens is 6: more than the burst of 5`, []string{"allow", "k", "--limit", "5/1m", "--tokens", "6"}},

@@ -85,7 +85,7 @@ func sends(t *testing.T, url, body string) (status int, answer string, err error
 func cliServesUntilSIGTERM(t *testing.T, c cli) {
 	c, pool := c.onMigrated(t)
 	config := filepath.Join(t.TempDir(), "limits.yaml")
-	must(t, os.WriteFile(config, []byte("limiters:\n  api: {limit: 100000/36500d, leases: true, lease_ttl: 10s, timeout: 10s}\n"), 0o600))
+	must(t, os.WriteFile(config, []byte("limiters:\n  api: {limit: 100000/36500day, leases: true, lease_ttl: 10s, timeout: 10s}\n"), 0o600))
 	process, url, wait := c.serves(t, "--config", config, "--drain", "5s") // in which clients notice, on a busy machine too
 	for status := 0; status != http.StatusOK; {
 		var err error
@@ -130,7 +130,7 @@ func cliServesUntilSIGTERM(t *testing.T, c cli) {
 		t.Errorf("exit code %d\n%s", code, stderr)
 	}
 	// A token takes nine hours to come back, and one may have since.
-	answer := c.run(t, "peek", "ann", "--limiter", "api", "--limit", "100000/36500d", "--output", "json").exits(t, 0)
+	answer := c.run(t, "peek", "ann", "--limiter", "api", "--limit", "100000/36500day", "--output", "json").exits(t, 0)
 	var left struct{ Remaining int64 }
 	must(t, json.Unmarshal([]byte(answer.stdout), &left))
 	if used := 100000 - left.Remaining; used != granted.Load() || leased.Load() == 0 {

@@ -26,7 +26,7 @@ func TestTheTableOfLimitsHasNothingButRules(t *testing.T) {
 		{`'api', null, null, 'enforce', '5/s', null, 'why', null`, ""},
 		{`'api', 'k', null, 'enforce', '5/s burst 9', '999999%', 'why', '2261-12-31'`, ""},
 		{`'api', 'l', null, 'enforce', '1/h', '1752000h', 'why', null`, ""},
-		{`'api', 'm', null, 'enforce', '1/h', '1.5h', 'why', '1970-01-02'`, ""},
+		{`'api', 'm', null, 'enforce', '1/h', 'day', 'why', '1970-01-02'`, ""},
 		{`'api', null, 'p', 'allow', null, null, 'why', null`, ""},
 		{`'api', null, 'q', 'deny', null, null, 'why', null`, ""},
 		{`'api', null, null, 'observe', '5/s', null, 'why', null`, ""},
@@ -61,6 +61,12 @@ func TestTheTableOfLimitsHasNothingButRules(t *testing.T) {
 		{`'api', 'a', null, 'enforce', '5/s', '0%', 'why', null`, "22023"},
 		{`'api', 'a', null, 'enforce', '5/s', '50', 'why', null`, "22023"},
 		{`'api', 'a', null, 'enforce', '5/s', '-5s', 'why', null`, "22023"},
+		{`'api', 'a', null, 'enforce', '5/s', '1.5h', 'why', null`, "22023"},
+		{`'api', 'a', null, 'enforce', '5/s', '1m30s', 'why', null`, "22023"},
+		{`'api', 'a', null, 'enforce', '5/s', '5S', 'why', null`, "22023"},
+		{`'api', 'a', null, 'enforce', '5/s', '5s ', 'why', null`, "22023"},
+		{`'api', 'a', null, 'enforce', '5/s', '5 s', 'why', null`, "22023"},
+		{`'api', 'a', null, 'enforce', '5/s', 'month', 'why', null`, "22023"},
 		{`'api', 'a', null, 'enforce', '5/s', '1752001h', 'why', null`, "22023"}, // more than 200 years
 		{`'api', 'a', null, 'observe', '5/s', '5s', 'why', null`, "22023"},
 		{`'api', 'a', null, 'deny', null, null, '', null`, "23514"},
@@ -105,7 +111,7 @@ func TestARowThatCannotBeReadFailsItsOwnRequests(t *testing.T) {
 	read := pglimit.LimitsFrom(pool, pglimit.LimitsConfig{Every: 20 * time.Millisecond, Logger: slog.New(slog.NewTextHandler(&log, nil))})
 	limiter := newLimiter(t, pool, strategies.TokenBucket{}, pglimit.Config{Name: "api", Limit: hours, Limits: read, OnError: pglimit.FailOpen})
 	keys := []string{"torn", "fine", "gone", "good", "other"}
-	why := map[string]string{"torn": `row 2 of pglimit.limits: limit "5 a minute": there is no "/"`, "gone": "row 3 of pglimit.limits: "}
+	why := map[string]string{"torn": `row 2 of pglimit.limits: limit "5 a minute": it must be tokens/period`, "gone": "row 3 of pglimit.limits: "}
 	requests := make([]pglimit.Request, len(keys))
 	for i, key := range keys {
 		requests[i] = pglimit.Request{Key: key, Tokens: 1}

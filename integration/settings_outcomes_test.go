@@ -121,8 +121,8 @@ func strategyOutcomes(ctx context.Context, name string, session rate.Session, st
 
 // limitTexts are forms of a limit, good and bad.
 var limitTexts = []string{
-	"1/1m30s", "2/1.5h burst 3", "1/.5h", " 10 / 1H  burst  5 ", "1/d", "5/2w", "1_000/h", "1/500000000µs", "1/500000000ΜS", "\u00a01\u2003/\u30001d\u0085burst\v5\r\n", "1/+1h",
-	"1/1.s1", "1/-1h", `1\/h`, `1/1\.5h`, "many/1s", "1/1s burst x", "", "2/1ns",
+	"1/90m", "2/5400s burst 3", "  10/1h   burst  5 ", "1/day", "5/2weeks", "1000/hour", "1/500000ms", "1/H", "1/ſ", "1\u00a0/h", "1/h\tburst 5", "1/day from 15 fixed",
+	"1/1.5h", "1/-1h", `1\/h`, `1/1\h`, "many/1s", "1/1s burst x", "", "2/1ns",
 }
 
 // limitNumbers are limits as numbers.

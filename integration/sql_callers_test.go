@@ -72,7 +72,7 @@ func TestSQLFunctionsTakeNamesOfAnyCollation(t *testing.T) {
 	execute(t, pool, `
 		create collation any_case (provider = icu, locale = 'und-u-ks-level2', deterministic = false);
 		create table users (name text collate any_case, short varchar(10) collate "POSIX", "limit" text collate any_case);
-		insert into users values ('Ann', 'Ann', '1/1h Burst 5')`)
+		insert into users values ('Ann', 'Ann', '1/1h burst 5')`)
 	execute(t, pool, "select from pglimit.allow('api', 'other', '1/1h burst 5')") // a row to compare with
 	for _, column := range []string{"name", "short", "name::name", "name collate \"C\""} {
 		execute(t, pool, `select pglimit.reset('api', `+column+`) from users`)

@@ -138,8 +138,8 @@ func TestSQLFunctionsRefuseBadInput(t *testing.T) {
 		"null, '', null":                                              "limiter is null",
 		"'off', ''":                                                   "key has 0 bytes",
 		"'off', 'k', n => 0":                                          "n is 0: it must be at least 1",
-		"'api', 'k', ''":                                              `limit "": there is no "/"`,
-		"'api', 'k', '10 a second'":                                   `limit "10 a second": there is no "/"`,
+		"'api', 'k', ''":                                              `limit "": it must be tokens/period`,
+		"'api', 'k', '10 a second'":                                   `limit "10 a second": it must be tokens/period`,
 		"'api', 'k', '10/1s burst lots'":                              `limit "10/1s burst lots": burst "lots" is not a whole number`,
 		"'api', 'k', '0/1s'":                                          "tokens is 0: it must be at least 1",
 		"'api', 'k', '3000000/1s'":                                    "period is 1000000000ns for 3000000 tokens, which is no whole number of nanoseconds per token: use 999000000ns or 1002000000ns",
@@ -195,12 +195,12 @@ func TestSQLTakesALimitAsNumbers(t *testing.T) {
 	for _, test := range []struct{ text, tokens, period, burst string }{
 		{"10/1s", "10", "1 second", "null"},
 		{"10/1s burst 20", "10", "1 second", "20"},
-		{"1/1d", "1", "1 day", "1"},
+		{"1/day", "1", "1 day", "1"},
 		{"1/24h", "1", "1 day", "null"},
 		{"1/23h", "1", "1 day -1 hour", "null"},
 		{"1/90m burst 7", "1", "1.5 hours", "7"},
 		{"10/1000ns", "10", "0.000001 s", "null"},
-		{"1/73000d", "1", "73000 days", "null"},
+		{"1/73000day", "1", "73000 days", "null"},
 	} {
 		numbers := fmt.Sprintf("select r::text from pglimit.request_ns('limiter', 'key', null, 1, %s, '%s', %s) r", test.tokens, test.period, test.burst)
 		text := "select r::text from pglimit.request_ns('limiter', 'key', $1, 1, null, null, null) r"

@@ -64,27 +64,32 @@ const marker = "on_shards"
 // function is the text of one function.
 type function struct{ name, text string }
 
+// functionsOf are those that a text makes.
+func functionsOf(text string) (out []function) {
+	for _, f := range functionText.FindAllStringSubmatch(text, -1) {
+		out = append(out, function{f[1], "create or replace function pglimit." + f[1] + f[2]})
+	}
+	return out
+}
+
 // ownFunctions are those of this release, in an order in which they can be made.
 func ownFunctions(distributed bool) (out []function, err error) {
-	add := func(text string) {
-		for _, f := range functionText.FindAllStringSubmatch(text, -1) {
-			i := slices.IndexFunc(out, func(o function) bool { return o.name == f[1] })
-			if i < 0 {
-				i = len(out)
-				out = append(out, function{name: f[1]})
-			}
-			out[i].text = "create or replace function pglimit." + f[1] + f[2]
-		}
-	}
 	for _, m := range known {
 		text, err := m.section(true)
 		if err != nil {
 			return nil, err
 		}
-		add(text)
+		out = append(out, functionsOf(text)...)
 	}
-	if distributed {
-		add(distributedFunctions)
+	if !distributed {
+		return out, nil
+	}
+	for _, f := range functionsOf(distributedFunctions) {
+		if i := slices.IndexFunc(out, func(o function) bool { return o.name == f.name }); i >= 0 {
+			out[i] = f
+		} else {
+			out = append(out, f)
+		}
 	}
 	return out, nil
 }

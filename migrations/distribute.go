@@ -117,18 +117,14 @@ func (s *session) undistribute(ctx context.Context, d Distribution) error {
 	if err == nil {
 		err = s.tx.Row(ctx, rightsOfViews, nil, &ofViews)
 	}
-	for _, name := range d.Tables {
-		if err == nil {
-			_, err = s.tx.Exec(ctx, "select pg_catalog.undistribute_table($1::text::regclass)", name)
-		}
+	if err == nil {
+		err = s.execEach(ctx, "select pg_catalog.undistribute_table('%s'::regclass)", d.Tables)
 	}
 	if err == nil {
 		err = s.planAsBefore(ctx)
 	}
-	for _, statement := range ofViews {
-		if err == nil {
-			_, err = s.tx.Exec(ctx, statement)
-		}
+	if err == nil {
+		err = s.execEach(ctx, "%s", ofViews)
 	}
 	if err != nil {
 		return failDistribute("cannot bring the tables back to the coordinator", err)
@@ -157,10 +153,12 @@ func (s *session) dropMore(ctx context.Context) error {
 	if err = errors.Join(err, failed); err != nil {
 		return err
 	}
+	var names []string
 	for _, f := range all[len(plain):] {
-		if _, err := s.tx.Exec(ctx, fmt.Sprintf(dropAll, f.name)); err != nil {
-			return explain(ctx, s.tx, "cannot drop function pglimit."+f.name, err)
-		}
+		names = append(names, f.name)
+	}
+	if err := s.execEach(ctx, dropAll, names); err != nil {
+		return explain(ctx, s.tx, "cannot drop the functions of distributed tables", err)
 	}
 	return nil
 }
@@ -378,10 +376,8 @@ func (s *session) bring(ctx context.Context, all []function) (n int, err error) 
 				select from pg_catalog.pg_depend d join pg_catalog.pg_type t on d.refclassid = 'pg_catalog.pg_type'::regclass and t.oid = d.refobjid and t.typrelid <> 0
 				where d.classid = 'pg_catalog.pg_proc'::regclass and d.objid = p.oid
 					and not exists (select from pg_catalog.pg_dist_partition q where q.logicalrelid = t.typrelid))`, []any{needed}, &functions)
-	for _, function := range functions {
-		if err == nil {
-			_, err = s.tx.Exec(ctx, "select pg_catalog.create_distributed_function($1::text::regprocedure)", function)
-		}
+	if err == nil {
+		err = s.execEach(ctx, "select pg_catalog.create_distributed_function('%s'::regprocedure)", functions)
 	}
 	return len(functions), err
 }
@@ -458,12 +454,10 @@ func (s *session) planAsBefore(ctx context.Context) error {
 		select coalesce(pg_catalog.array_agg(p.oid::regprocedure::text), '{}')
 		from pg_catalog.pg_proc p join pg_catalog.pg_namespace n on n.oid = p.pronamespace and n.nspname = 'pglimit'
 		where p.proname = any ($1::text[]) and p.proconfig::text like '%plan_cache_mode=force_custom_plan%'`, []any{keyFunctionNames(keyFunctions)}, &functions)
-	for _, function := range functions {
-		if err == nil {
-			_, err = s.tx.Exec(ctx, "alter function "+function+" reset plan_cache_mode")
-		}
+	if err != nil {
+		return err
 	}
-	return err
+	return s.execEach(ctx, "alter function %s reset plan_cache_mode", functions)
 }
 
 // failDistribute says what to do about an error of Citus, if that is known.

@@ -56,7 +56,7 @@ func fail(what string, cause error) *failure {
 		what = "cannot connect to the database"
 	}
 	f := &failure{what: what, cause: cause}
-	if errors.Is(postgres.Explain(cause), rate.ErrPooler) {
+	if postgres.Is(cause, postgres.NoSuchStatement, postgres.DuplicateStatement) {
 		f.advice = "a pooler such as PgBouncer has mixed up prepared statements: give this pool default_query_exec_mode=exec"
 	}
 	return f

@@ -3,7 +3,6 @@ package migrations
 import (
 	"fmt"
 	"slices"
-	"strings"
 )
 
 // Format is the tool for which [Span.Files] writes. Every tool keeps a table of the
@@ -78,16 +77,8 @@ func (s Span) Files(format Format) ([]File, error) {
 				"-- +goose Up\n-- +goose StatementBegin\n" + up + "-- +goose StatementEnd\n\n" +
 					"-- +goose Down\n-- +goose StatementBegin\n" + down + "-- +goose StatementEnd\n"})
 		default:
-			return nil, fmt.Errorf("migrations: there is no format %q: it must be one of %s", format, strings.Join(names(Formats()), ", "))
+			return nil, fmt.Errorf("migrations: there is no format %q: it must be one of %q", format, Formats())
 		}
 	}
 	return files, nil
-}
-
-func names(formats []Format) []string {
-	var out []string
-	for _, f := range formats {
-		out = append(out, string(f))
-	}
-	return out
 }

@@ -3,7 +3,6 @@ package migrations
 import (
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -130,8 +129,6 @@ func qualified(tables []table, optional bool) []string {
 	return names
 }
 
-var createFunction = regexp.MustCompile(`(?m)^create or replace function (pglimit\.\w+)`)
-
 // functionNames returns the functions that the migrations make: no two share a name. They are
 // read from the migrations, so that no list can become outdated.
 func functionNames(optional bool) ([]string, error) {
@@ -140,12 +137,12 @@ func functionNames(optional bool) ([]string, error) {
 		if m.Optional != optional {
 			continue
 		}
-		file, err := FS.ReadFile(m.file())
+		text, err := m.section(true)
 		if err != nil {
-			return nil, fail("cannot read migration "+m.Name, err)
+			return nil, err
 		}
-		for _, match := range createFunction.FindAllStringSubmatch(string(file), -1) {
-			names = append(names, match[1])
+		for _, f := range functionsOf(text) {
+			names = append(names, "pglimit."+f.name)
 		}
 	}
 	slices.Sort(names)

@@ -179,6 +179,16 @@ func try(ctx context.Context, tx rate.Session, statements string) error {
 	return err
 }
 
+// execEach sends the statement for each of the names, in the place of its %s.
+func (s *session) execEach(ctx context.Context, statement string, names []string) error {
+	for _, name := range names {
+		if _, err := s.tx.Exec(ctx, fmt.Sprintf(statement, name)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // apply runs one migration, up or down. If it fails, the transaction can go on. The error
 // is ErrBtreeGist if only the extension was missing.
 func (s *session) apply(ctx context.Context, m Migration, up bool) error {

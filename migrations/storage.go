@@ -72,10 +72,8 @@ func SetStorage[D DB](ctx context.Context, db D, storage Storage, opts ...Option
 		}
 		// Lock all of them first, so that none is rewritten in vain.
 		names, err := s.lockTables(ctx, todo)
-		for _, name := range names {
-			if err == nil {
-				_, err = s.tx.Exec(ctx, "alter table "+name+" set "+string(storage))
-			}
+		if err == nil {
+			err = s.execEach(ctx, "alter table %s set "+string(storage), names)
 		}
 		if err != nil {
 			f := fail("cannot make the tables "+string(storage), err)

@@ -136,7 +136,7 @@ func TestSpansAndFormatsThatThereAreNotAreRefused(t *testing.T) {
 			}
 		}
 	}
-	if _, err := (Span{}).Files("liquibase"); err == nil || !strings.Contains(err.Error(), `"liquibase": it must be one of golang-migrate, flyway, atlas, goose`) {
+	if _, err := (Span{}).Files("liquibase"); err == nil || !strings.Contains(err.Error(), `"liquibase": it must be one of ["golang-migrate" "flyway" "atlas" "goose"]`) {
 		t.Errorf("got %v", err)
 	}
 	for _, format := range []Format{GolangMigrate, Atlas, Goose} {

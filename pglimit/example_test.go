@@ -117,7 +117,7 @@ func ExampleLimit_Token() {
 }
 
 func ExampleParseLimit() {
-	for _, text := range []string{"100/1m burst 20", "10/s", "5/1d", "10 per second"} {
+	for _, text := range []string{"100/1m burst 20", "10/s", "5/day", "10 per second"} {
 		limit, err := pglimit.ParseLimit(text)
 		if err != nil {
 			fmt.Println(err)
@@ -129,7 +129,7 @@ func ExampleParseLimit() {
 	// 100/1m burst 20
 	// 10/1s
 	// 5/24h
-	// pglimit: limit "10 per second": there is no "/" between tokens and period (write it like "100/1m burst 20")
+	// pglimit: limit "10 per second": it must be tokens/period, then perhaps "from 15", "fixed" or a time zone such as Europe/Berlin, then perhaps "burst 20" (write it like "100/1m burst 20")
 }
 
 func ExampleFailOpen() {

@@ -475,10 +475,10 @@ func TestARuleThatCannotBeKept(t *testing.T) {
 	limiter := newLimiter(t, strategy, func(c *pglimit.Config) {
 		c.OnError = pglimit.FailOpen
 		c.Limits = rules(pglimit.LimitRule{Key: "bad", Limit: hourly(101)}, pglimit.LimitRule{Key: "good", Limit: hourly(99)}, pglimit.LimitRule{Action: pglimit.Observe, Limit: hourly(102)},
-			pglimit.LimitRule{Key: "torn", Unreadable: "limit \"5\": there is no \"/\""}, pglimit.LimitRule{Key: "good", Action: pglimit.Observe, Unreadable: "too"})
+			pglimit.LimitRule{Key: "torn", Unreadable: "limit \"5\": it must be tokens/period"}, pglimit.LimitRule{Key: "good", Action: pglimit.Observe, Unreadable: "too"})
 	})
 	var unfit *pglimit.LimitError
-	for key, want := range map[string]string{"bad": "row 1 of pglimit.limits: Limit.Burst is too much", "torn": "row 4 of pglimit.limits: limit \"5\": there is no \"/\""} {
+	for key, want := range map[string]string{"bad": "row 1 of pglimit.limits: Limit.Burst is too much", "torn": "row 4 of pglimit.limits: limit \"5\": it must be tokens/period"} {
 		var torn *pglimit.RuleError
 		_, err := limiter.Allow(t.Context(), key)
 		if !errors.As(err, &torn) || err.Error() != "pglimit: "+want || torn.Rule.Key != key || errors.As(err, &unfit) != (key == "bad") {

@@ -2,33 +2,24 @@ package semaphore
 
 import (
 	"context"
-	_ "embed"
+	"embed"
 	"errors"
 	"fmt"
 	"strconv"
-	"strings"
 	"time"
-
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/pglimit/ratelimit/internal/postgres"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
-var (
-	//go:embed sql/acquire.sql
-	acquireFile string
-	//go:embed sql/renew.sql
-	renewFile string
-	//go:embed sql/release.sql
-	releaseFile string
-	//go:embed sql/holders.sql
-	holdersFile string
+//go:embed sql
+var files embed.FS
 
-	acquireSQL = postgres.Statement(acquireFile, "permits")
-	renewSQL   = postgres.Statement(renewFile, "permits")
-	releaseSQL = postgres.Statement(releaseFile, "permits")
-	holdersSQL = postgres.Statement(holdersFile, "permits")
+var (
+	acquireSQL = postgres.StatementOf(files, "acquire.sql", "permits")
+	renewSQL   = postgres.StatementOf(files, "renew.sql", "permits")
+	releaseSQL = postgres.StatementOf(files, "release.sql", "permits")
+	holdersSQL = postgres.StatementOf(files, "holders.sql", "permits")
 )
 
 // row sends a statement in its own transaction. If transactions are above READ COMMITTED by default, Postgres rolls it
@@ -52,8 +43,7 @@ func (s *Semaphore) explain(err error) error {
 
 // outrun says that Postgres undid a call because others were faster.
 func outrun(err error) bool {
-	var pg *pgconn.PgError
-	return errors.As(err, &pg) && strings.HasPrefix(pg.Code, "40")
+	return postgres.Is(err, postgres.SerializationFailure, postgres.DeadlockDetected)
 }
 
 // answer of Postgres to a call for a place.
@@ -150,25 +140,7 @@ func (s *Semaphore) limited(ctx context.Context) (context.Context, context.Cance
 	return context.WithTimeout(context.WithoutCancel(ctx), s.config.Timeout)
 }
 
-func (s *Semaphore) renew(ctx context.Context, key, holder string) (held bool, err error) {
-	err = s.row(ctx, renewSQL, []any{s.config.Name, key, holder, s.config.TTL.Microseconds()}, &held)
-	return held, err
-}
-
 func (s *Semaphore) release(ctx context.Context, key, holder string) (held bool, err error) {
 	err = s.row(ctx, releaseSQL, []any{s.config.Name, key, holder}, &held)
 	return held, err
-}
-
-func (s *Semaphore) holders(ctx context.Context, key string) ([]Holder, error) {
-	var names []string
-	var tokens, weights, since, expires []int64
-	if err := s.row(ctx, holdersSQL, []any{s.config.Name, key}, &names, &tokens, &weights, &since, &expires); err != nil {
-		return nil, err
-	}
-	holders := make([]Holder, len(names))
-	for i := range names {
-		holders[i] = Holder{Name: names[i], Weight: weights[i], Token: tokens[i], Since: time.Unix(0, since[i]), Expires: time.Unix(0, expires[i])}
-	}
-	return holders, nil
 }

@@ -96,10 +96,11 @@ func (p *Permit) renew() {
 	defer cancel()
 	ctx, stop := context.WithDeadline(ctx, until)
 	defer stop()
-	held, err := p.semaphore.renew(ctx, p.Key, p.holder)
+	var held bool
+	ttl := p.semaphore.config.TTL
+	err := p.semaphore.row(ctx, renewSQL, []any{p.semaphore.config.Name, p.Key, p.holder, ttl.Microseconds()}, &held)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	ttl := p.semaphore.config.TTL
 	switch {
 	case p.end != nil:
 	case err != nil:

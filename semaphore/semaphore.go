@@ -224,5 +224,14 @@ func (s *Semaphore) Peek(ctx context.Context, key string) ([]Holder, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.config.Timeout)
 	defer cancel()
-	return s.holders(ctx, key)
+	var names []string
+	var tokens, weights, since, expires []int64
+	if err := s.row(ctx, holdersSQL, []any{s.config.Name, key}, &names, &tokens, &weights, &since, &expires); err != nil {
+		return nil, err
+	}
+	holders := make([]Holder, len(names))
+	for i := range names {
+		holders[i] = Holder{Name: names[i], Weight: weights[i], Token: tokens[i], Since: time.Unix(0, since[i]), Expires: time.Unix(0, expires[i])}
+	}
+	return holders, nil
 }

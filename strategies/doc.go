@@ -30,6 +30,11 @@
 // between the read and the lock, the row was locked for nothing. On a busy key that happens,
 // to Upsert perhaps several times in one take.
 //
+// All but TokenBucket send several requests of one call one by one through a transaction; in the caller's transaction,
+// with two more round trips for a savepoint. They make one more round trip each time the row changed between the read and
+// the lock. If the first take of a key waits longer than 100 ms for another one that is then rolled back, it is tried
+// again, at most five times in all. After that it fails with ErrNothingTaken.
+//
 // [TokenBucket], [Upsert] and [WarmUp] take tokens before they are there, if a request allows it (Ahead): a
 // reservation of the first two is a take with a longer window, n tokens are granted if
 // max(full, now) + n × token ≤ now + window + ahead, and they are due at the new full − window.
@@ -51,9 +56,11 @@ package strategies
 
 import (
 	"context"
+	"embed"
 	"fmt"
 	"strings"
 
+	"github.com/pglimit/ratelimit/internal/postgres"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 	"github.com/pglimit/ratelimit/strategies/internal/rows"
 )
@@ -65,6 +72,15 @@ type Strategy interface {
 	rate.Resetter
 	rate.AllResetter
 	rate.Sweeper
+}
+
+//go:embed sql
+var files embed.FS
+
+// statement returns a statement of the folder sql, for the table that its folder is named after.
+func statement(path string) string {
+	table, _, _ := strings.Cut(path, "/")
+	return postgres.StatementOf(files, path, table)
 }
 
 // stored is what all but TokenBucket do alike with their rows, except deciding. The strategy S, which embeds it, names

@@ -2,7 +2,6 @@ package strategies
 
 import (
 	"context"
-	_ "embed"
 	"fmt"
 	"time"
 
@@ -18,9 +17,6 @@ import (
 //
 //   - Locks: a grant locks no row but its new index entry, until the commit. A denial
 //     locks nothing.
-//   - Round trips: one; one more each time another take was faster. Several requests in
-//     one call go one by one through a transaction. In the caller's transaction, two more for a
-//     savepoint.
 //   - Rows: one per grant, which a sweep removes after the range has ended. Run the
 //     cleanup: at 1,000 grants a second, an hour without it leaves 3.6 million rows.
 //   - Good at: a rule that holds whatever else writes to the table.
@@ -30,9 +26,7 @@ import (
 // It is the second design of the write-up. ON CONFLICT DO NOTHING makes the insert check
 // before it writes. A plain insert writes first, waits for the other inserts that did the
 // same, and deadlocks with them. A changed limit counts from the next grant on; the range
-// of the last grant stays as it was. If a take waits longer than 100 ms for another one that
-// is then rolled back, it is tried again, at most five times in all. After that it fails with
-// ErrNothingTaken.
+// of the last grant stays as it was.
 //
 // It needs the extension btree_gist. The zero value is ready to use, concurrently.
 type ExclusionRange struct{ stored[ExclusionRange] }
@@ -40,20 +34,11 @@ type ExclusionRange struct{ stored[ExclusionRange] }
 var _ Strategy = ExclusionRange{}
 
 var (
-	//go:embed sql/exclusion_range/take.sql
-	exclusionRangeTakeFile string
-	//go:embed sql/exclusion_range/look.sql
-	exclusionRangeLookFile string
-	//go:embed sql/exclusion_range/step.sql
-	exclusionRangeStepFile string
-	//go:embed sql/exclusion_range/give_back.sql
-	giveBackRangeFile string
-
 	exclusionRangeTable = rows.NewTable("exclusion_range")
-	exclusionRangeTake  = postgres.Statement(exclusionRangeTakeFile, "exclusion_range")
-	exclusionRangeLook  = postgres.Statement(exclusionRangeLookFile, "exclusion_range")
-	exclusionRangeStep  = postgres.Statement(exclusionRangeStepFile, "exclusion_range")
-	giveBackRange       = postgres.Statement(giveBackRangeFile, "exclusion_range")
+	exclusionRangeTake  = statement("exclusion_range/take.sql")
+	exclusionRangeLook  = statement("exclusion_range/look.sql")
+	exclusionRangeStep  = statement("exclusion_range/step.sql")
+	giveBackRange       = statement("exclusion_range/give_back.sql")
 )
 
 func (ExclusionRange) table() *rows.Table { return exclusionRangeTable }
@@ -81,29 +66,29 @@ func (s ExclusionRange) Take(ctx context.Context, session rate.Session, requests
 	return postgres.Each(ctx, session, s, requests, insertRange)
 }
 
-// lastRange is the last range of a bucket that has not ended, and the clock when it was read.
-type lastRange struct{ nowNS, sinceNS, untilNS int64 }
-
-// stepped returns the range; if the clock has stepped back since it was written, moved so
-// that it begins now.
-func (l lastRange) stepped() lastRange {
-	if by := l.sinceNS - l.nowNS; by > bucket.StepNS {
-		l.sinceNS, l.untilNS = l.nowNS, l.untilNS-by
-	}
-	return l
+// lastRange is the last range of a bucket that has not ended.
+type lastRange struct {
+	sinceNS, untilNS int64
+	hasRow           bool // a range, perhaps one that has ended
 }
 
-func (l lastRange) decision(r *rate.Request, granted bool) rate.Decision {
-	d := rate.Decision{HasRow: l.untilNS > 0, At: time.Unix(0, l.nowNS).UTC()}
-	if wait := l.stepped().untilNS - l.nowNS; wait > 0 {
+func (l *lastRange) Fields() []any { return []any{&l.sinceNS, &l.untilNS, &l.hasRow} }
+
+func (l *lastRange) Ahead(nowNS int64) bool { return l.sinceNS-nowNS > bucket.StepNS }
+
+// Decision of a range that is ahead is as if that began now.
+func (l *lastRange) Decision(r *rate.Request, nowNS, granted int64) rate.Decision {
+	d := rate.Decision{Granted: granted, HasRow: l.hasRow, At: time.Unix(0, nowNS).UTC()}
+	wait := l.untilNS - nowNS
+	if l.Ahead(nowNS) {
+		wait = l.untilNS - l.sinceNS
+	}
+	if wait > 0 {
 		d.RetryAfter, d.ResetAfter = time.Duration(wait), time.Duration(wait)
 	} else {
 		d.Remaining = 1
 	}
-	if granted {
-		d.Granted = 1
-	}
-	d.Allowed = granted || r.Tokens == 0 && d.Remaining == 1
+	d.Allowed = granted > 0 || r.Tokens == 0 && d.Remaining == 1
 	return d
 }
 
@@ -111,35 +96,14 @@ func (l lastRange) decision(r *rate.Request, granted bool) rate.Decision {
 func insertRange(ctx context.Context, session rate.Session, r *rate.Request, how postgres.Manner) (rate.Decision, error) {
 	var last lastRange
 	if r.Tokens == 0 {
-		var hasRow, hidden bool
-		err := session.Row(ctx, exclusionRangeLook, []any{r.Key, r.Limiter}, &last.nowNS, &last.sinceNS, &last.untilNS, &hasRow, &hidden)
-		if err == nil && hidden {
-			err = postgres.ErrHidden
-		}
-		d := last.decision(r, false)
-		d.HasRow = hasRow
-		return d, err
+		return rows.Peek(ctx, session, r, exclusionRangeLook, &last)
 	}
 	// Postgres stores times in microseconds. Rounded up, the rate is never exceeded.
 	interval := (r.Limit.Token() + time.Microsecond - 1).Truncate(time.Microsecond)
-	for {
-		var granted *bool
-		err := session.Row(ctx, exclusionRangeTake, []any{r.Key, r.Limiter, interval.Nanoseconds(), how.Relaxed, how.Patience},
-			&granted, &last.nowNS, &last.sinceNS, &last.untilNS, nil)
-		switch {
-		case err != nil:
-			return rate.Decision{}, err
-		case granted == nil:
-			// Another take was faster. A new statement sees its range.
-		case !*granted && last != last.stepped():
-			step := rate.Statement{SQL: exclusionRangeStep, Args: []any{r.Key, r.Limiter}}
-			if _, err := session.Pipeline(ctx, how.Statements(step)...); err != nil {
-				return rate.Decision{}, err
-			}
-		default:
-			return last.decision(r, *granted), nil
-		}
-	}
+	args := []any{r.Key, r.Limiter, interval.Nanoseconds(), how.Relaxed, how.Patience}
+	return rows.Take(ctx, session, r, exclusionRangeTake, args, &last, func() []rate.Statement {
+		return how.Statements(rate.Statement{SQL: exclusionRangeStep, Args: []any{r.Key, r.Limiter}})
+	})
 }
 
 // GiveBack removes the range of the grant.

@@ -2,7 +2,6 @@ package strategies
 
 import (
 	"context"
-	_ "embed"
 	"errors"
 
 	"github.com/pglimit/ratelimit/internal/bucket"
@@ -18,9 +17,7 @@ import (
 //     A denial locks nothing, unless another call took the tokens between the look and
 //     the lock. It never waits for a row. If another call holds the row, the request is
 //     denied and the decision says Contended, whether or not the tokens were there.
-//   - Round trips: two: begin, look and lock; then write and commit. Several requests in
-//     one call go one by one through a transaction. In the caller's transaction, two more for a
-//     savepoint.
+//   - Round trips: two: begin, look and lock; then write and commit.
 //   - Rows: one per key that took tokens since it was last full and swept.
 //   - Good at: never queueing. A slow holder of a row costs the other callers a denial,
 //     not their time.
@@ -31,9 +28,7 @@ import (
 // same thing for a burst of one. Each contended denial is an ERROR in the server's log.
 //
 // There is one exception to "never waits": of two first requests for a key, the second
-// waits for the commit of the first. If that takes longer than 100 ms and the first is then
-// rolled back, the second is tried again, at most five times in all. After that it
-// fails with ErrNothingTaken.
+// waits for the commit of the first.
 //
 // The zero value is ready to use, concurrently.
 type ForUpdateNowait struct{ stored[ForUpdateNowait] }
@@ -41,17 +36,10 @@ type ForUpdateNowait struct{ stored[ForUpdateNowait] }
 var _ Strategy = ForUpdateNowait{}
 
 var (
-	//go:embed sql/for_update_nowait/lock.sql
-	nowaitLockFile string
-	//go:embed sql/for_update_nowait/update.sql
-	nowaitUpdateFile string
-	//go:embed sql/for_update_nowait/insert.sql
-	nowaitInsertFile string
-
 	nowaitTable  = rows.NewTable("for_update_nowait")
-	nowaitLock   = postgres.Statement(nowaitLockFile, "for_update_nowait")
-	nowaitUpdate = postgres.Statement(nowaitUpdateFile, "for_update_nowait")
-	nowaitInsert = postgres.Statement(nowaitInsertFile, "for_update_nowait")
+	nowaitLock   = statement("for_update_nowait/lock.sql")
+	nowaitUpdate = statement("for_update_nowait/update.sql")
+	nowaitInsert = statement("for_update_nowait/insert.sql")
 )
 
 func (ForUpdateNowait) table() *rows.Table { return nowaitTable }

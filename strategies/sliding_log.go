@@ -2,7 +2,6 @@ package strategies
 
 import (
 	"context"
-	_ "embed"
 	"fmt"
 	"time"
 
@@ -18,9 +17,6 @@ import (
 //
 //   - Locks: a grant locks the row. A denial locks nothing, unless another call took
 //     the tokens between the read and the lock, or CountDenied is set.
-//   - Round trips: one; one more each time the row changed between the read and the
-//     lock. Several requests in one call go one by one through a transaction. In the caller's
-//     transaction, two more for a savepoint.
 //   - Rows: one per key that took tokens since it was last full and swept, of 24 bytes for each grant in the window, and each denial that counts.
 //   - Good at: small limits that are to be exact both ways.
 //   - Bad at: large limits. Each grant writes the whole row anew: [SlidingWindow] needs less.
@@ -55,11 +51,8 @@ var _ Strategy = SlidingLog{}
 // maxLog is the largest N of a SlidingLog.
 const maxLog = 1000
 
-//go:embed sql/sliding_log/take.sql
-var logTakeFile string
-
 // A row has N grants and N denials, and what is left of those under other limits.
-var slidingLogStatements = newWindowStatements("sliding_log", logTakeFile, 3*maxLog)
+var slidingLogStatements = newWindowStatements("sliding_log", 3*maxLog)
 
 func (SlidingLog) table() *rows.Table { return slidingLogStatements.Table }
 

@@ -3,7 +3,6 @@ package strategies
 import (
 	"cmp"
 	"context"
-	_ "embed"
 	"fmt"
 	"strconv"
 	"strings"
@@ -25,9 +24,6 @@ import (
 //
 //   - Locks: a grant locks the row. A denial locks nothing, unless another call took
 //     the tokens between the read and the lock.
-//   - Round trips: one; one more each time the row changed between the read and the
-//     lock. Several requests in one call go one by one through a transaction. In the caller's
-//     transaction, two more for a savepoint.
 //   - Rows: one per key that took tokens since it was last full and swept, of 24 bytes for each cell.
 //   - Good at: contracts that say "never more than".
 //   - Bad at: a smooth flow. After a burst, all of it comes back at once.
@@ -51,7 +47,7 @@ const (
 	maxCells     = 100
 )
 
-var slidingWindowStatements = newWindowStatements("sliding_window", windowTakeFile, 250)
+var slidingWindowStatements = newWindowStatements("sliding_window", 250)
 
 func (SlidingWindow) table() *rows.Table { return slidingWindowStatements.Table }
 
@@ -81,17 +77,6 @@ func (s SlidingWindow) GiveBack(ctx context.Context, session rate.Session, refun
 	return slidingWindowStatements.refund(ctx, session, s, s.rule(), refunds)
 }
 
-var (
-	//go:embed sql/sliding_window/take.sql
-	windowTakeFile string
-	//go:embed sql/sliding_window/look.sql
-	windowLookFile string
-	//go:embed sql/sliding_window/settle.sql
-	windowSettleFile string
-	//go:embed sql/sliding_window/give_back.sql
-	windowGiveBackFile string
-)
-
 // windowStatements are those of one table of windows.
 type windowStatements struct {
 	*rows.Table
@@ -99,11 +84,13 @@ type windowStatements struct {
 }
 
 // newWindowStatements are those of a table with so many cells in a row at most, before settle joins them.
-func newWindowStatements(table, takeFile string, most int) windowStatements {
-	statement := func(file string) string {
-		return postgres.Statement(strings.ReplaceAll(file, "$most", strconv.Itoa(most)), table)
+func newWindowStatements(table string, most int) windowStatements {
+	statement := func(path string) string {
+		return strings.ReplaceAll(postgres.StatementOf(files, path, table), "$most", strconv.Itoa(most))
 	}
-	return windowStatements{rows.NewTable(table), statement(takeFile), statement(windowLookFile), statement(windowSettleFile), statement(windowGiveBackFile)}
+	return windowStatements{
+		rows.NewTable(table), statement(table + "/take.sql"), statement("sliding_window/look.sql"), statement("sliding_window/settle.sql"), statement("sliding_window/give_back.sql"),
+	}
 }
 
 // windowRow is a row, and the rule that reads it.

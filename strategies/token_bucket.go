@@ -2,8 +2,9 @@ package strategies
 
 import (
 	"context"
-	_ "embed"
+	"fmt"
 	"slices"
+	"time"
 
 	"github.com/pglimit/ratelimit/internal/bucket"
 	"github.com/pglimit/ratelimit/internal/postgres"
@@ -35,23 +36,17 @@ type TokenBucket struct{}
 var _ Strategy = TokenBucket{}
 
 var (
-	//go:embed sql/token_bucket/take.sql
-	tokenBucketTakeFile string
-	//go:embed sql/token_bucket/take_ahead.sql
-	tokenBucketTakeAheadFile string
-	//go:embed sql/token_bucket/look.sql
-	tokenBucketLookFile string
-	//go:embed sql/token_bucket/give_back.sql
-	tokenBucketGiveBackFile string
-	//go:embed sql/token_bucket/reset.sql
-	tokenBucketResetFile string
-
 	tokenBucketTable     = rows.NewTable("token_bucket")
-	tokenBucketTake      = postgres.Statement(tokenBucketTakeFile, "token_bucket")
-	tokenBucketTakeAhead = postgres.Statement(tokenBucketTakeAheadFile, "token_bucket")
-	tokenBucketLook      = postgres.Statement(tokenBucketLookFile, "token_bucket")
-	tokenBucketGiveBack  = postgres.Statement(tokenBucketGiveBackFile, "token_bucket")
-	tokenBucketReset     = postgres.Statement(tokenBucketResetFile, "token_bucket")
+	tokenBucketTake      = statement("token_bucket/take.sql")
+	tokenBucketTakeAhead = statement("token_bucket/take_ahead.sql")
+	tokenBucketLook      = statement("token_bucket/look.sql")
+	tokenBucketGiveBack  = statement("token_bucket/give_back.sql")
+	tokenBucketReset     = statement("token_bucket/reset.sql")
+
+	tokenBucketAnswers     = rows.NewTable("token_bucket_answers")
+	tokenBucketBlocks      = rows.NewTable("token_bucket_blocks")
+	tokenBucketTakeOnce    = statement("token_bucket/take_once.sql")
+	tokenBucketTakeOrBlock = statement("token_bucket/take_or_block.sql")
 )
 
 // Name is token_bucket.
@@ -86,34 +81,78 @@ func (s TokenBucket) Take(ctx context.Context, session rate.Session, requests []
 	}
 }
 
-// takeOne decides one request.
+// takeOne decides one request. A denial of one with a Block is counted in a row of its own beside the bucket, which it
+// locks after that. If the database's clock steps back, a key stays blocked for as long as it was when that row was last
+// written; if it steps forward, the block ends sooner.
 func takeOne(ctx context.Context, session rate.Session, r *rate.Request, how postgres.Manner) (rate.Decision, error) {
-	switch {
+	var statement string
+	var args []any
+	var numbers []int64
+	var blockedNS int64
+	into := []any{&numbers}
+	switch b := r.Block; {
 	case r.ID != "":
 		return takeOnce(ctx, session, r, how)
-	case r.Block != nil:
-		return takeOrBlock(ctx, session, r, how)
 	case r.Tokens == 0:
-		var numbers []int64
-		if err := session.Row(ctx, tokenBucketLook, []any{r.Key, r.Limiter, int64(r.Limit.Token()), calendarOf(r)}, &numbers, nil); err != nil {
-			return rate.Decision{}, err
+		statement, args, into = tokenBucketLook, []any{r.Key, r.Limiter, int64(r.Limit.Token()), calendarOf(r)}, []any{&numbers, nil}
+		if b != nil {
+			into[1] = &blockedNS
 		}
-		return decisionOf(r, numbers), nil
+	case b != nil:
+		statement, args, into = tokenBucketTakeOrBlock, []any{
+			r.Key, r.Limiter, int64(r.Limit.Token()), int64(r.Limit.Window()), r.Tokens, how.Patience,
+			b.After, int64(b.Within), int64(b.For), int64(b.Max), int64(b.Forget), how.Relaxed, calendarOf(r),
+		}, []any{&numbers, &blockedNS}
 	case r.Ahead > 0:
-		var numbers []int64
-		err := session.Row(ctx, tokenBucketTakeAhead, []any{
+		statement, args = tokenBucketTakeAhead, []any{
 			r.Key, r.Limiter, int64(r.Limit.Token()), int64(r.Limit.Window()), r.Tokens, r.Unit, int64(r.Ahead), how.Patience, calendarOf(r), how.Relaxed,
-		}, &numbers)
-		if err != nil {
-			return rate.Decision{}, err
 		}
-		return decisionOf(r, numbers), nil
+	default:
+		statement, args = tokenBucketTake, takeArgs(r, how)
 	}
-	var numbers []int64
-	if err := session.Row(ctx, tokenBucketTake, takeArgs(r, how), &numbers); err != nil {
+	if err := session.Row(ctx, statement, args, into...); err != nil {
 		return rate.Decision{}, err
 	}
-	return decisionOf(r, numbers), nil
+	d := decisionOf(r, numbers)
+	if blockedNS > 0 {
+		d.Allowed, d.Blocked, d.BlockedFor = false, true, time.Duration(blockedNS)
+		d.RetryAfter = max(d.RetryAfter, d.BlockedFor)
+	}
+	return d, nil
+}
+
+// takeOnce decides a request with an ID. A grant is kept beside the bucket, in the transaction of the
+// take: both are there, or neither. A later request with the same ID locks nothing.
+//
+// If the database's clock steps back, an ID is kept for longer, at most for another IDTTL from the
+// next request with it. If the clock steps forward, it is kept for less.
+func takeOnce(ctx context.Context, session rate.Session, r *rate.Request, how postgres.Manner) (rate.Decision, error) {
+	var numbers []int64
+	var windowNS int64 // of the grant
+	err := session.Row(ctx, tokenBucketTakeOnce, []any{
+		r.Key, r.Limiter, r.ID, int64(r.Limit.Token()), int64(r.Limit.Window()), r.Tokens, r.IDTTL.Nanoseconds(), how.Patience, how.Relaxed, calendarOf(r),
+	}, &numbers, &windowNS)
+	if err != nil {
+		return rate.Decision{}, err
+	}
+	granted, tokenNS := numbers[1], numbers[3]
+	if granted > 0 && granted != r.Tokens {
+		return rate.Decision{}, &rate.RequestError{Field: "ID", Why: fmt.Sprintf(
+			"is %q: a request with this ID was granted %d tokens, and this one is for %d (give each request an ID of its own)", r.ID, granted, r.Tokens)}
+	}
+	asked := *r
+	if bucketOf(numbers[2:]).InCalendar() {
+		if r.Limit.Calendar != "" {
+			asked.Limit.Tokens, asked.Limit.Burst = max(r.Limit.Tokens, windowNS), windowNS
+		}
+	} else if granted > 0 && (tokenNS != int64(r.Limit.Token()) || windowNS != int64(r.Limit.Window())) { // the limit has changed since the grant
+		asked.Limit = rate.Every(time.Duration(tokenNS)).WithBurst(windowNS / tokenNS)
+	}
+	d := decisionOf(&asked, numbers)
+	if asked.Limit != r.Limit {
+		d.Limit = asked.Limit
+	}
+	return d, nil
 }
 
 // takeArgs are the arguments of take.sql.

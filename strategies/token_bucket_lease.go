@@ -2,7 +2,6 @@ package strategies
 
 import (
 	"context"
-	_ "embed"
 	"time"
 
 	"github.com/pglimit/ratelimit/internal/postgres"
@@ -11,12 +10,7 @@ import (
 
 var _ rate.Leaser = TokenBucket{}
 
-var (
-	//go:embed sql/token_bucket/lease.sql
-	tokenBucketLeaseFile string
-
-	tokenBucketLease = postgres.Statement(tokenBucketLeaseFile, "token_bucket")
-)
+var tokenBucketLease = statement("token_bucket/lease.sql")
 
 // Lease settles the old lease and takes a new one, in one round trip. It locks the row, even
 // if it sets nothing aside. It waits for any call that holds the row: if it gave up, the unspent

@@ -2,7 +2,6 @@ package strategies
 
 import (
 	"context"
-	_ "embed"
 	"errors"
 	"fmt"
 	"math"
@@ -17,16 +16,9 @@ import (
 )
 
 var (
-	//go:embed sql/token_bucket/take_many.sql
-	tokenBucketTakeManyFile string
-	//go:embed sql/token_bucket/wait.sql
-	tokenBucketWaitFile string
-	//go:embed sql/token_bucket/take_shard.sql
-	tokenBucketTakeShardFile string
-
-	tokenBucketTakeMany  = postgres.Statement(tokenBucketTakeManyFile, "token_bucket")
-	tokenBucketTakeShard = postgres.Statement(tokenBucketTakeShardFile, "token_bucket")
-	tokenBucketWait      = postgres.Statement(tokenBucketWaitFile, "token_bucket")
+	tokenBucketTakeMany  = statement("token_bucket/take_many.sql")
+	tokenBucketTakeShard = statement("token_bucket/take_shard.sql")
+	tokenBucketWait      = statement("token_bucket/wait.sql")
 )
 
 // many holds the arguments of a call of token_bucket_take_many: columns with one element per

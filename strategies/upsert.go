@@ -2,7 +2,6 @@ package strategies
 
 import (
 	"context"
-	_ "embed"
 
 	"github.com/pglimit/ratelimit/internal/bucket"
 	"github.com/pglimit/ratelimit/internal/postgres"
@@ -15,18 +14,13 @@ import (
 //
 //   - Locks: a grant locks the row. A denial locks nothing, unless another call took
 //     the tokens between the read and the lock.
-//   - Round trips: one; one more each time the row changed between the read and the
-//     lock. Several requests in one call go one by one through a transaction. In the caller's
-//     transaction, two more for a savepoint.
 //   - Rows: one per key that took tokens since it was last full and swept.
 //   - Good at: a single statement to read and to reason about, no stored function.
 //   - Bad at: many keys in one call, and a table that grows fast. A session may have kept a plan
 //     that reads the whole table, from when it was small, until autoanalyze comes by.
 //
 // It is the third design of the write-up, which kept the time of the last request: the
-// same thing for a burst of one. If the first take of a key waits longer than 100 ms for another
-// one that is then rolled back, it is tried again, at most five times in all. After that it
-// fails with ErrNothingTaken.
+// same thing for a burst of one.
 //
 // The zero value is ready to use, concurrently.
 type Upsert struct{ stored[Upsert] }
@@ -34,11 +28,8 @@ type Upsert struct{ stored[Upsert] }
 var _ Strategy = Upsert{}
 
 var (
-	//go:embed sql/upsert/take.sql
-	upsertTakeFile string
-
 	upsertTable = rows.NewTable("upsert")
-	upsertTake  = postgres.Statement(upsertTakeFile, "upsert")
+	upsertTake  = statement("upsert/take.sql")
 )
 
 func (Upsert) table() *rows.Table { return upsertTable }

@@ -3,7 +3,6 @@ package strategies
 import (
 	"cmp"
 	"context"
-	_ "embed"
 	"fmt"
 	"time"
 
@@ -34,9 +33,6 @@ import (
 //
 //   - Locks: a grant locks the row. A denial locks nothing, unless another call was granted
 //     tokens between the read and the lock.
-//   - Round trips: one; one more each time the row changed between the read and the
-//     lock. Several requests in one call go one by one through a transaction. In the caller's
-//     transaction, two more for a savepoint.
 //   - Rows: one per key that took tokens since it was last cold and swept.
 //   - Good at: sparing what stands behind it after a pause, with Wait and Reserve.
 //   - Bad at: bursts of several requests: between two of them passes the time that the first one costs.
@@ -70,20 +66,10 @@ const (
 )
 
 var (
-	//go:embed sql/warm_up/take.sql
-	warmUpTakeFile string
-	//go:embed sql/warm_up/look.sql
-	warmUpLookFile string
-	//go:embed sql/warm_up/step.sql
-	warmUpStepFile string
-	//go:embed sql/warm_up/give_back.sql
-	warmUpGiveBackFile string
-
 	warmUpTable    = rows.NewTable("warm_up")
-	warmUpTake     = postgres.Statement(warmUpTakeFile, "warm_up")
-	warmUpLook     = postgres.Statement(warmUpLookFile, "warm_up")
-	warmUpStep     = postgres.Statement(warmUpStepFile, "warm_up")
-	warmUpGiveBack = postgres.Statement(warmUpGiveBackFile, "warm_up")
+	warmUpTake     = statement("warm_up/take.sql")
+	warmUpStep     = statement("warm_up/step.sql")
+	warmUpGiveBack = statement("warm_up/give_back.sql")
 )
 
 func (WarmUp) table() *rows.Table { return warmUpTable }
@@ -116,7 +102,7 @@ func (s WarmUp) Take(ctx context.Context, session rate.Session, requests []rate.
 func (s WarmUp) one(ctx context.Context, session rate.Session, r *rate.Request, how postgres.Manner) (rate.Decision, error) {
 	var row warmup.Row
 	if r.Tokens == 0 {
-		return rows.Peek(ctx, session, r, warmUpLook, &row)
+		return rows.Peek(ctx, session, r, warmUpTable.Look, &row)
 	}
 	rule := s.rule()
 	terms := rule.Terms(r.Limit)

@@ -193,7 +193,7 @@ func (i *Interceptor) deny(ctx context.Context, call Call, answer pglimit.Group)
 // fail ends a call of which no decision is known.
 func (i *Interceptor) fail(ctx context.Context, call Call, err error) error {
 	s := StatusOf(err)
-	if gone := ctx.Err(); gone != nil { // nobody waits for the answer
+	if gone := ctx.Err(); gone != nil { // the client has gone
 		return status.FromContextError(gone).Err()
 	}
 	if (s.Code() == codes.Internal || s.Code() == codes.Unavailable) && !errors.Is(err, ErrBusy) {

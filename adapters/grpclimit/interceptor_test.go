@@ -46,7 +46,7 @@ func TestDeniedCall(t *testing.T) {
 		t.Errorf("RetryInfo is %v", retry)
 	}
 	v := quota.GetViolations()
-	if len(v) != 1 || v[0].QuotaId != "api" || v[0].QuotaValue != 2 || v[0].Subject != "" || !strings.Contains(v[0].Description, "1/1.500001s burst 2") {
+	if len(v) != 1 || v[0].QuotaId != "api" || v[0].QuotaValue != 2 || v[0].Subject != "" || !strings.Contains(v[0].Description, "1/1500001000ns burst 2") {
 		t.Errorf("QuotaFailure is %v", quota)
 	}
 	if strings.Contains(denied.String(), "anybody") {

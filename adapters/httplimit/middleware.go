@@ -152,7 +152,7 @@ func (m *middleware) deny(w http.ResponseWriter, r *http.Request, a *answer) {
 // fail answers a request without a known decision.
 func (m *middleware) fail(w http.ResponseWriter, r *http.Request, err error, retryAfter time.Duration) {
 	status := StatusOf(err)
-	if status >= http.StatusInternalServerError && r.Context().Err() == nil && !errors.Is(err, ErrBusy) { // else nobody waits for the answer
+	if status >= http.StatusInternalServerError && r.Context().Err() == nil && !errors.Is(err, ErrBusy) { // else the client has gone
 		m.failures.Add(r.Context(), m.Logger, "httplimit: request not decided", err)
 	}
 	h := w.Header()

@@ -44,7 +44,7 @@ func WriteDenied(w http.ResponseWriter, _ *http.Request, denial Denial) {
 	blocked := slices.ContainsFunc(denial.Decisions, func(d pglimit.Decision) bool { return d.Blocked })
 	w.Header().Set("Content-Type", problemType)
 	w.WriteHeader(http.StatusTooManyRequests)
-	_, _ = w.Write(appendProblem(nil, blocked, denial.RetryAfter, policies)) // nobody is left to tell
+	_, _ = w.Write(appendProblem(nil, blocked, denial.RetryAfter, policies)) // the client has gone
 }
 
 // Deny answers a request that a Limiter has denied, like a middleware without [Config].Denied: with the status 429,
@@ -114,7 +114,7 @@ func (a *answer) writeDenied(w http.ResponseWriter) {
 	body := len(a.text)
 	a.text = appendProblem(a.text, blocked, a.retryAfter, policies)
 	w.WriteHeader(http.StatusTooManyRequests)
-	_, _ = w.Write(a.text[body:]) // nobody is left to tell
+	_, _ = w.Write(a.text[body:]) // the client has gone
 }
 
 // appendProblem appends the problem. The policies are JSON.
@@ -196,5 +196,5 @@ func WriteFailed(w http.ResponseWriter, _ *http.Request, err error) {
 	}
 	h.Set("Content-Type", problemType)
 	w.WriteHeader(p.Status)
-	_, _ = w.Write(append(body, '\n')) // nobody is left to tell
+	_, _ = w.Write(append(body, '\n')) // the client has gone
 }

@@ -1,4 +1,4 @@
--- The tables of schema pglimit, but for the record of its migrations, as Postgres's statistics describe
+-- The tables of schema pglimit, except the record of its migrations, as Postgres's statistics describe
 -- them.
 --
 -- No parameters. Locks catalogs only, but waits for whoever has locked a table exclusively, to read

@@ -21,20 +21,20 @@ that limiter share it too. With the strategy for_update_nowait, denied can also
 mean that another request was being decided.
 
 --wait waits in line for tokens that come in that time: first come, first
-served, on whatever machine. If they come later, it denies at once and takes
+served, across all machines. If they come later, it denies at once and takes
 nothing.
 
-With several --limit the tokens are taken of all of them or of none, in one
-step. Each has a bucket of its own then, whose limiter is --limiter and the
+With several --limit, the tokens are taken from all of them or from none, in one
+step. Each then has a separate bucket, whose limiter is --limiter and the
 limit: for --limit 10/s --limit 1000/24h they are "cli 10/1s" and "cli
 1000/24h".
 
 --id makes it safe to try again when the outcome is not known: the same ID is
 charged once, and gets its first answer, for as long as --id-ttl.
 
---block-after locks out who is denied again and again: the key is blocked, for
-longer each time. Services that share the limiter should block by the same
-times. Without it, blocks are neither counted nor obeyed.`
+--block-after locks out a key that is denied again and again, longer each time.
+Services that share the limiter should use the same times. Without it, blocks
+are neither counted nor obeyed.`
 
 // allowFlags are the flags of allow.
 type allowFlags struct {
@@ -81,7 +81,7 @@ func newAllowCommand(a *app) *cobra.Command {
 	flags := cmd.Flags()
 	flags.Lookup("limit").Usage += "; once for each limit"
 	flags.Int64Var(&f.tokens, "tokens", 1, "`TOKENS` to take, all or none")
-	flags.DurationVar(&f.wait, "wait", 0, "longest `TIME` to wait for the tokens, besides --timeout")
+	flags.DurationVar(&f.wait, "wait", 0, "longest `TIME` to wait for the tokens, in addition to --timeout")
 	flags.StringVar(&f.id, "id", "", "`ID` of the request: it is charged once, however often it is sent")
 	flags.DurationVar(&f.idTTL, "id-ttl", time.Minute, "`TIME` that an --id is kept")
 	noFiles(cmd, "tokens", "wait", "id", "id-ttl")
@@ -115,7 +115,7 @@ func (a *app) allow(cmd *cobra.Command, f *allowFlags, key string) error {
 	return nil
 }
 
-// check what the flags say together.
+// check checks the flags together.
 func (f *allowFlags) check(cmd *cobra.Command, limits []pglimit.Limit) error {
 	switch {
 	case f.tokens < 1:
@@ -143,7 +143,7 @@ type answer struct {
 	text    string
 }
 
-// take asks in the way that the flags say.
+// take makes the request that the flags describe.
 func (f *allowFlags) take(ctx context.Context, a *app, key string, limits []pglimit.Limit) (answer, error) {
 	if len(limits) > 1 {
 		return f.takeAll(ctx, a, key, limits)
@@ -169,7 +169,7 @@ func (f *allowFlags) take(ctx context.Context, a *app, key string, limits []pgli
 	if err != nil {
 		return answer{}, err
 	}
-	d.RetryAfter, d.ResetAfter = max(0, d.RetryAfter-d.Delay), max(0, d.ResetAfter-d.Delay) // that has been waited
+	d.RetryAfter, d.ResetAfter = max(0, d.RetryAfter-d.Delay), max(0, d.ResetAfter-d.Delay) // minus the time waited
 	text := allowText(limit, d)
 	if late {
 		text = fmt.Sprintf("denied: the tokens come in %s, later than --wait %v allows", shortDuration(d.RetryAfter), f.wait)
@@ -177,7 +177,7 @@ func (f *allowFlags) take(ctx context.Context, a *app, key string, limits []pgli
 	return answer{d.Allowed, newDecisionJSON(&f.bucketFlags, f.tokens, d), text}, nil
 }
 
-// takeAll takes of a bucket for each limit, or of none.
+// takeAll takes from a bucket per limit, or from none.
 func (f *allowFlags) takeAll(ctx context.Context, a *app, key string, limits []pglimit.Limit) (answer, error) {
 	requests := make([]pglimit.Request, len(limits))
 	for i, limit := range limits {

@@ -29,8 +29,8 @@ const (
 	exitFailed  exitCode = 2
 )
 
-// exitCode, returned as an error, ends the process with that code and prints nothing: the
-// command has printed all there is to say.
+// exitCode, returned as an error, ends the process with that code and prints nothing: the command has already printed
+// everything.
 type exitCode int
 
 func (c exitCode) Error() string { return fmt.Sprintf("exit status %d", int(c)) }

@@ -141,8 +141,8 @@ func (a *app) measure(cmd *cobra.Command, b *benchFlags, config bench.Config, wo
 	return measured, err
 }
 
-// reserve makes sure that the file can be written: better now than after ten minutes. What is
-// there stays until there is a new report; unused removes a file that is empty.
+// reserve checks that the file can be written, before ten minutes of measuring. The old content stays until there is a
+// new report; unused removes an empty file.
 func reserve(name string) (unused func(), err error) {
 	file, err := os.OpenFile(name, os.O_CREATE|os.O_WRONLY, 0o644) //nolint:gosec // a page for others to read
 	if err != nil {
@@ -190,10 +190,10 @@ func (a *app) printBench(r result.Report, b *benchFlags) error {
 	return err
 }
 
-// mostFailed is the share of failed requests from which a run shows nothing.
+// mostFailed is the share of failed requests above which a run shows nothing.
 const mostFailed = 0.5
 
-// complain says on stderr what a pipeline must not overlook, and whether there is something.
+// complain reports on stderr what a pipeline must not overlook, and whether there is anything.
 func (a *app) complain(r result.Report, conditions []gate.Condition) (bad bool) {
 	for _, run := range r.Runs {
 		name := run.Strategy + ", " + run.Scenario
@@ -217,5 +217,5 @@ func (a *app) complain(r result.Report, conditions []gate.Condition) (bad bool) 
 
 // say tells a person on stderr what is going on.
 func (a *app) say(what string) {
-	fmt.Fprintln(a.stderr, "pglimit: "+what) //nolint:errcheck // nobody is left to tell
+	fmt.Fprintln(a.stderr, "pglimit: "+what) //nolint:errcheck // stderr is gone
 }

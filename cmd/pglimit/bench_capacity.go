@@ -70,8 +70,7 @@ func newBenchCapacityCommand(a *app) *cobra.Command {
 	return cmd
 }
 
-// capacityLoad is what a service with many users asks for. The callers are as many as may
-// be under way at once.
+// capacityLoad is the load of a service with many users. The number of callers is the most that may run at once.
 func capacityLoad() scenario.Scenario {
 	s := scenario.Custom()
 	s.Name, s.Title, s.About = "capacity", "capacity", "The highest rate of arrivals at which latency stays under a bound."
@@ -116,8 +115,7 @@ func (a *app) capacity(cmd *cobra.Command, b *benchFlags, c bench.CapacityConfig
 	return err
 }
 
-// complainOfCapacity says on stderr what a pipeline must not overlook, and whether there is
-// something.
+// complainOfCapacity reports on stderr what a pipeline must not overlook, and whether there is anything.
 func (a *app) complainOfCapacity(r result.Report, p99 time.Duration) (bad bool) {
 	for _, found := range r.Capacity {
 		if found.Rate == 0 {

@@ -6,8 +6,7 @@ import (
 	"strings"
 )
 
-// commandLine is how the program was called, for a report: without passwords, and quoted
-// where a shell would need it.
+// commandLine returns how the program was called, for a report: without passwords, and quoted for a shell.
 func (a *app) commandLine() string {
 	words := []string{"pglimit"}
 	for _, arg := range a.args {
@@ -24,7 +23,7 @@ func (a *app) commandLine() string {
 
 var passwordField = regexp.MustCompile(`(?is)\b(password|sslpassword)\s*=\s*('(?:[^'\\]|\\.)*'|(?:\\.|\S)+)`)
 
-// withoutPassword of a connection string in either form. Other text stays as it is.
+// withoutPassword removes the password of a connection string in either form. Other text stays as it is.
 func withoutPassword(text string) string {
 	if u, err := url.Parse(text); err == nil && u.Scheme != "" && u.Host != "" && readAlike(u) {
 		query := u.Query()
@@ -42,8 +41,8 @@ func withoutPassword(text string) string {
 	return passwordField.ReplaceAllString(text, "$1=xxxxx")
 }
 
-// readAlike says that the driver finds the password where package url does. To the driver, a ; and a #
-// are a part of what they are in, and user and password end at the first @, also behind a / or a ?.
+// readAlike says whether the driver finds the password where package url does. The driver keeps ; and # in the part
+// that has them, and ends user and password at the first @, even after a / or a ?.
 func readAlike(u *url.URL) bool {
 	_, err := url.ParseQuery(u.RawQuery)
 	return err == nil && u.Fragment == "" && (u.User != nil || !strings.Contains(u.Path+u.RawQuery, "@"))

@@ -16,8 +16,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// mayLoad asks before a server is loaded that is not on this machine: others may depend on it. DATABASE_URL
-// may be that of production, set long ago. It returns what is loaded, in words.
+// mayLoad asks before loading a server on another machine: others may depend on it, and DATABASE_URL may be that of
+// production, set long ago. It returns a description of the server.
 func (a *app) mayLoad(ctx context.Context, config *pgx.ConnConfig, source string, yes bool) (what string, err error) {
 	servers, local := serversOf(config)
 	what = fmt.Sprintf("the database %s on %s (%s)", config.Database, strings.Join(servers, ", "), source)
@@ -49,7 +49,7 @@ func (a *app) confirm(ctx context.Context, in io.Reader, what string) error {
 	}
 }
 
-// serversOf are all that the driver may connect to, and whether all are on this machine.
+// serversOf returns all servers that the driver may connect to, and whether all are on this machine.
 func serversOf(config *pgx.ConnConfig) (names []string, local bool) {
 	local = true
 	add := func(host string, port uint16) {

@@ -36,8 +36,7 @@ type benchFlags struct {
 	noDownload bool
 	fail       []string
 
-	// own is a load of the user's own, before flags change it, and onlyOwn says that there is
-	// no other.
+	// own is the user's own load, before flags change it. onlyOwn says that there is no other.
 	own     scenario.Scenario
 	onlyOwn bool
 
@@ -58,7 +57,7 @@ func newBenchFlags(own scenario.Scenario) *benchFlags {
 	return b
 }
 
-// addTo defines what the commands that make a load have in common.
+// addTo defines the flags of all commands that make a load.
 func (b *benchFlags) addTo(cmd *cobra.Command) {
 	names := strategyNames()
 	flags := cmd.Flags()
@@ -80,7 +79,7 @@ func (b *benchFlags) sources() []pgserver.Source {
 	return nil
 }
 
-// addSuiteTo defines what chooses loads, repeats them and judges them.
+// addSuiteTo defines the flags that choose, repeat and judge loads.
 func (b *benchFlags) addSuiteTo(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringSliceVar(&b.scenarios, "scenario", nil, "`NAMES` of the loads to run; help describes them (default: suite, or your own)")
@@ -94,7 +93,7 @@ func (b *benchFlags) addSuiteTo(cmd *cobra.Command) {
 	complete(cmd, "plan", cobra.FixedCompletions([]string{"yaml", "yml"}, cobra.ShellCompDirectiveFilterFileExt))
 }
 
-// addLoadTo defines what says how a load is.
+// addLoadTo defines the flags that describe a load.
 func (b *benchFlags) addLoadTo(cmd *cobra.Command) {
 	l := &b.load
 	flags := cmd.Flags()
@@ -141,7 +140,7 @@ func (b *benchFlags) addLoadTo(cmd *cobra.Command) {
 		"lanes", "max-waiting", "denial-ttl", "denial-keys", "lease-ttl", "rps", "duration", "warmup", "latency", "lock", "restart", "audit", "seed")
 }
 
-// changes of a scenario, by the flag that makes them.
+// changes returns the change that each flag makes to a scenario.
 func (b *benchFlags) changes() map[string]func(*scenario.Scenario) {
 	l := b.load
 	return map[string]func(*scenario.Scenario){
@@ -183,7 +182,7 @@ func (b *benchFlags) changes() map[string]func(*scenario.Scenario) {
 	}
 }
 
-// inOrder are the flags that change a scenario, each after those that it builds on.
+// inOrder returns the flags that change a scenario, each after those that it builds on.
 func (b *benchFlags) inOrder(flags *pflag.FlagSet) (changed []string) {
 	changes := b.changes()
 	flags.Visit(func(f *pflag.Flag) {
@@ -196,7 +195,7 @@ func (b *benchFlags) inOrder(flags *pflag.FlagSet) (changed []string) {
 	return changed
 }
 
-// lasting has the phases last so long together, each its share.
+// lasting scales the phases to the total length.
 func lasting(s scenario.Scenario, length time.Duration) scenario.Scenario {
 	if len(s.Phases) == 1 {
 		s.Phases = []scenario.Phase{{From: s.Phases[0].From, To: s.Phases[0].To, Length: length}}
@@ -208,7 +207,7 @@ func lasting(s scenario.Scenario, length time.Duration) scenario.Scenario {
 	return s
 }
 
-// chosen are the scenarios as they are before flags change them.
+// chosen returns the scenarios before flags change them.
 func (b *benchFlags) chosen(changed []string) (all []scenario.Scenario, err error) {
 	switch {
 	case b.plan != "" && len(b.scenarios) > 0:
@@ -235,7 +234,7 @@ func (b *benchFlags) chosen(changed []string) (all []scenario.Scenario, err erro
 	return all, nil
 }
 
-// config is what the flags say.
+// config returns the Config that the flags describe.
 func (b *benchFlags) config(flags *pflag.FlagSet) (config bench.Config, err error) {
 	config = bench.Config{
 		Rounds: 1, AuditDecisions: b.audit, NoSeries: b.noSeries, Seed: b.seed, Version: moduleVersion(),
@@ -332,7 +331,7 @@ func publishedNames() []string {
 	return names
 }
 
-// bucketNames are the strategies that grant as a token bucket does, and so can be compared with one another.
+// bucketNames are the strategies that grant like a token bucket, and so can be compared with each other.
 func bucketNames() []string {
 	var names []string
 	for _, s := range strategies.All() {

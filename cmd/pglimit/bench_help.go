@@ -3,21 +3,19 @@ package main
 const benchLong = `Put the strategies under load, one after another, and say how fast and how
 exact each was, and which one to take.
 
-Without flags it runs a suite: five loads, each strategy by itself, one round
-trip per decision; then what combining and the memory of denials, which a
-Limiter has by default, make of each. --scenario names loads, "--scenario
-help" describes them. A flag that says something of the load, such as --keys
-or --callers, makes it a load of your own, or changes those that are named.
-(--durability, --unlogged, --audit and --seed alone do not.) --plan reads
-loads in phases from a YAML file.
+Without flags it runs a suite: five loads for each strategy, one round trip per
+decision; then the same with combining and the memory of denials, the defaults
+of a Limiter. --scenario names loads, "--scenario help" describes them. A flag
+about the load, such as --keys or --callers, makes a load of your own, or
+changes the named ones. (--durability, --unlogged, --audit and --seed alone do
+not.) --plan reads loads in phases from a YAML file.
 
-Where no database is named it starts a Postgres of its own (from local
-binaries, else with the docker command, else from binaries that it fetches:
-about 10 MB, once) and removes it at the end. A database that is named must be
-migrated; the rows made in it are removed again. Mind that the load is real: do
-not point it at a server that others depend on. It says on stderr which server
-it loads; one that is not on this machine only after a yes, at the terminal or
-by --yes.
+If no database is named, it starts a throwaway Postgres (from local binaries,
+else with the docker command, else from binaries that it downloads: about 10 MB,
+once) and removes it at the end. A named database must be migrated; the rows
+made in it are removed again. The load is real: do not use a server that others
+depend on. It says on stderr which server it loads, and asks first if that is
+another machine, unless --yes is given.
 
 In a closed loop, the default, each caller waits for its answer before it asks
 again: this shows how much the server can do. With --rps requests arrive on a
@@ -27,8 +25,8 @@ way at once; the others wait for their turn.
 
 Decisions are audited by the database's own clock: all grants, and as many of
 the denials as --audit has room for, drawn at random. A denial is checked
-against the grants alone, so leaving denials out may hide a fault, but reports
-no false one.
+against the grants only, so leaving denials out may hide a fault, but never
+reports a false one.
   exact           no key was granted more than its limit in any span of time,
                   and every denial was due: the tokens were not there
   exact, sampled  the same, but only 1 denial in several was checked: the report
@@ -38,7 +36,7 @@ no false one.
                   which are denied to others
   no fault seen   grants are missing: --audit had no room, or answers were lost
 
---latency, --lock and --restart make trouble on purpose; the audit goes on.
+--latency, --lock and --restart inject trouble; the audit goes on.
 
 The tables are measured as they are stored: logged, unless "pglimit storage
 unlogged" was run. --unlogged makes them unlogged on a throwaway server, and
@@ -46,15 +44,15 @@ refuses a named database whose tables are logged. The report says how each
 table was stored.
 
 WAL and transaction ids are counted for the whole server, and deadlocks for
-the database, so they include what others do there. Latencies are those of
-decisions, and of requests that were given up while they waited; other errors
-are counted apart.
+the database, so they include everything else that runs there. Latencies are
+those of decisions, and of requests that were given up while they waited; other
+errors are counted separately.
 
 --fail takes a METRIC, a comparison (< <= = != >= >) and a value. Metrics:
 p50, p90, p99, p99.9, p99.99, max, mean, each alone or of (grant) or (denial);
 grants/s, denials/s, decisions/s; over, not_due, errors, failed, deadlocks,
-contended, trips, wal, granted. "over=0" says nothing of grants that the audit
-lacks: the verdict is "no fault seen" then.
+contended, trips, wal, granted. "over=0" does not cover grants that the audit
+lacks: the verdict is then "no fault seen".
 
 Exit codes: 0 fine; 1 a strategy granted too much, a --fail condition was not
 kept, or most requests of a run failed; 2 failed; 130 ended by Ctrl-C (what

@@ -29,8 +29,8 @@ type benchPlace struct {
 	restart  func(context.Context) error
 }
 
-// findBenchPlace returns the database that the user named, and agrees to load, or else a throwaway
-// server, migrated. The caller must call leave, also after an error.
+// findBenchPlace returns the database that the user named and agrees to load, or else a migrated throwaway server. The
+// caller must call leave, also after an error.
 func (a *app) findBenchPlace(ctx context.Context, connections int, b *benchFlags) (place benchPlace, err error) {
 	if a.namesServer() {
 		_, source := a.connString()
@@ -74,8 +74,7 @@ func (a *app) loadConfig(own *pgxpool.Config) *pgxpool.Config {
 	return load
 }
 
-// leave removes a throwaway server. If it cannot, it says so, as the command's error or
-// beside that.
+// leave removes a throwaway server. A failure becomes the command's error, or is added to it.
 func (a *app) leave(place benchPlace, err *error) {
 	if place.remove == nil {
 		return
@@ -91,9 +90,8 @@ func (a *app) leave(place benchPlace, err *error) {
 	}
 }
 
-// namesServer says whether the user named a database to bench. PGUSER and PGPORT alone do
-// not count: many have them in their profile, and the load is not for whatever server
-// happens to run on this machine.
+// namesServer says whether the user named a database to bench. PGUSER and PGPORT alone do not count: many people have
+// them in their profile, and the load must not go to whatever server runs on this machine.
 func (a *app) namesServer() bool {
 	if a.databaseURL != "" {
 		return true
@@ -103,8 +101,8 @@ func (a *app) namesServer() bool {
 	})
 }
 
-// migrated migrates the database at the URL and returns its configuration. Where contrib
-// is not installed, exclusion_range is left out: see [app.benchStrategies].
+// migrated migrates the database at the URL and returns its configuration. If contrib is not installed, it leaves out
+// exclusion_range: see [app.benchStrategies].
 func migrated(ctx context.Context, url string) (*pgxpool.Config, error) {
 	config, err := pgxpool.ParseConfig(url)
 	if err != nil {
@@ -121,9 +119,8 @@ func migrated(ctx context.Context, url string) (*pgxpool.Config, error) {
 	return config, nil
 }
 
-// benchStrategies returns the strategies that can run there. Without btree_gist it leaves
-// out exclusion_range, or fails if the user named that. A database that is not migrated
-// at all is left to [bench.Run] to report.
+// benchStrategies returns the strategies that can run there. Without btree_gist it leaves out exclusion_range, or fails
+// if the user named that. [bench.Run] reports a database that is not migrated at all.
 func (a *app) benchStrategies(ctx context.Context, place benchPlace, all []pglimit.Strategy, named bool) ([]pglimit.Strategy, error) {
 	isRange := func(s pglimit.Strategy) bool { return s.Name() == strategies.ExclusionRange{}.Name() }
 	if !slices.ContainsFunc(all, isRange) {

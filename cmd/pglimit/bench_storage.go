@@ -10,9 +10,8 @@ import (
 	"github.com/pglimit/ratelimit/pglimit"
 )
 
-// makeUnlogged makes the tables unlogged on a throwaway server. A database that the user
-// named must have them so already, because unlogged tables are empty after a crash, for
-// everybody.
+// makeUnlogged makes the tables unlogged on a throwaway server. A database that the user named must have unlogged
+// tables already, because they are emptied by a crash, for everybody.
 func (a *app) makeUnlogged(ctx context.Context, place benchPlace, all []pglimit.Strategy) error {
 	pool, err := pgxpool.NewWithConfig(ctx, place.own.Copy())
 	if err != nil {

@@ -27,8 +27,7 @@ func isTerminal(w io.Writer) bool {
 	return ok && term.IsTerminal(int(file.Fd()))
 }
 
-// textOptions has colours on a terminal only, and not where NO_COLOR is set
-// (https://no-color.org).
+// textOptions uses colours only on a terminal, and not if NO_COLOR is set (https://no-color.org).
 func (a *app) textOptions() text.Options {
 	return text.Options{Colour: isTerminal(a.stdout) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"}
 }

@@ -16,7 +16,7 @@ type blockFlags struct{ pglimit.Block }
 
 func (b *blockFlags) addTo(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.Int64Var(&b.After, "block-after", 0, "block the key after so many `DENIALS`; 0 never does")
+	flags.Int64Var(&b.After, "block-after", 0, "block the key after this many `DENIALS`; 0 never does")
 	flags.DurationVar(&b.Within, "block-within", time.Minute, "`TIME` in which those denials count together")
 	flags.DurationVar(&b.For, "block-for", time.Minute, "`TIME` of the first block; each further one lasts twice as long")
 	flags.DurationVar(&b.Max, "block-max", 24*time.Hour, "longest `TIME` of a block")
@@ -24,7 +24,7 @@ func (b *blockFlags) addTo(cmd *cobra.Command) {
 	noFiles(cmd, "block-after", "block-within", "block-for", "block-max", "block-forget")
 }
 
-// check what the flags say together with those of one key.
+// check checks the flags together with those of one key.
 func (b *blockFlags) check(cmd *cobra.Command, f *allowFlags, limits int) error {
 	if b.After == 0 {
 		for _, name := range []string{"block-within", "block-for", "block-max", "block-forget"} {
@@ -50,8 +50,7 @@ func (b *blockFlags) check(cmd *cobra.Command, f *allowFlags, limits int) error 
 	return inFlags(b.Validate())
 }
 
-// anyBlock lets a strategy that knows of blocks look for one. Whoever only looks counts no denial, so it
-// does not matter after how many.
+// anyBlock makes a strategy that supports blocks look for one. A look counts no denials, so the number does not matter.
 func anyBlock(strategy string) pglimit.Block {
 	if strategy != (strategies.TokenBucket{}).Name() {
 		return pglimit.Block{}
@@ -59,7 +58,7 @@ func anyBlock(strategy string) pglimit.Block {
 	return pglimit.Block{After: 1, Within: 1, For: pglimit.MaxBlock, Max: pglimit.MaxBlock}
 }
 
-// inBlockFlags says what is wrong with a Block in the words of the command line.
+// inBlockFlags explains a Block's error in terms of the flags.
 func inBlockFlags(err *pglimit.BlockError) string {
 	return "--block-" + strings.ToLower(err.Field) + " " + strings.Replace(err.Why, "from For,", "from --block-for,", 1)
 }

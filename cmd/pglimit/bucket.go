@@ -36,7 +36,7 @@ func (b *bucketFlags) addTo(cmd *cobra.Command) {
 	}
 	b.strategy = names[0]
 	choiceVar(cmd, flags, &b.strategy, "strategy", "`STRATEGY` that decides", names...)
-	flags.DurationVar(&b.timeout, "timeout", 10*time.Second, "longest `TIME` to wait for an answer, connecting included; 0 waits for ever")
+	flags.DurationVar(&b.timeout, "timeout", 10*time.Second, "longest `TIME` to wait for an answer, connecting included; 0 waits forever")
 	noFiles(cmd, "limiter", "timeout")
 }
 
@@ -93,15 +93,14 @@ func (b *bucketFlags) parseLimit(cmd *cobra.Command) (pglimit.Limit, error) {
 	return limits[0], nil
 }
 
-// ask connects and calls do with a limiter, all within --timeout, and --wait besides. config has the
-// Limit, and what only some commands set.
+// ask connects and calls do with a limiter, within --timeout plus --wait. config has the Limit, and what only some
+// commands set.
 func (b *bucketFlags) ask(ctx context.Context, a *app, config pglimit.Config, do func(context.Context, *pglimit.Limiter) error) error {
 	strategy, err := strategies.ByName(b.strategy)
 	if err != nil {
 		return err
 	}
-	// There is nothing to combine one request with. Uncombined, it is given up when its time is over,
-	// and no sooner.
+	// A single request cannot be combined. Uncombined, it ends exactly when its time is over.
 	config.Combine.Off, config.Memory.Off, config.Breaker.Off = true, true, true
 	config.Name, config.Timeout = b.limiter, pglimit.NoTimeout // --timeout is for the whole command
 	if b.durability != "" {
@@ -144,7 +143,7 @@ func (b *bucketFlags) ask(ctx context.Context, a *app, config pglimit.Config, do
 	return nil
 }
 
-// inFlags says what is wrong with a request in the words of the command line.
+// inFlags explains a request's error in terms of the flags.
 func inFlags(err error) error {
 	var config *pglimit.ConfigError
 	var request *pglimit.RequestError

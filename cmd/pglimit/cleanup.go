@@ -79,7 +79,7 @@ func newCleanupCommand(a *app) *cobra.Command {
 	flags.DurationVar(&f.pause, "pause", 10*time.Millisecond, "`TIME` between two batches, on average; 0 for none")
 	flags.DurationVar(&f.timeout, "timeout", 5*time.Second, "longest `TIME` of a batch: one that takes longer is tried again at half the size")
 	flags.DurationVar(&f.grace, "grace", 10*time.Second, "`TIME` that the batch under way may still take when told to stop (not with --once); 0 for none")
-	flags.StringVar(&f.metrics, "metrics", "", "`ADDRESS` to answer GET /metrics on: host:port, or :port for everybody who reaches this machine; not with --once")
+	flags.StringVar(&f.metrics, "metrics", "", "`ADDRESS` to answer GET /metrics on: host:port, or :port to accept connections from other machines; not with --once")
 	flags.BoolVarP(&f.verbose, "verbose", "v", false, "log runs that removed nothing, too")
 	noFiles(cmd, "interval", "batch-size", "pause", "timeout", "grace", "metrics")
 	return cmd
@@ -131,8 +131,7 @@ func (a *app) logger(level slog.Level) *slog.Logger {
 	return slog.New(slog.NewTextHandler(a.stderr, options))
 }
 
-// clean runs the job until ctx ends. It also ends when the schema is missing: waiting for
-// the next run would not help.
+// clean runs the job until ctx ends, or until the schema is missing: waiting for the next run would not help.
 func (a *app) clean(ctx context.Context, pool *pgxpool.Pool, f cleanupFlags) error {
 	level := slog.LevelInfo
 	if f.verbose {

@@ -16,8 +16,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// explainConnString says what is wrong with a connection string. If the string could not
-// be parsed, it quotes none of it: what looks like a host may be half a password.
+// explainConnString says what is wrong with a connection string. If the string cannot be parsed, it quotes none of it:
+// what looks like a host may be half a password.
 func explainConnString(source string, err error) error {
 	_, why, _ := cutLast(err.Error(), "`: ")
 	if port := os.Getenv("PGPORT"); why == "invalid port" && strings.HasPrefix(source, "PG") {
@@ -36,10 +36,9 @@ func notConnString(source string) error {
 		"with special characters in the password percent-encoded (%%40 for @)", source)
 }
 
-// checkParts refuses a connection string that the driver parsed in another way than it
-// was meant. The driver ends the password of a URL at the first @ and the host at the
-// first /. So the rest of a password with such characters would be the host that is
-// tried, and would be printed when it is not found.
+// checkParts refuses a connection string that the driver parses differently from what was meant. The driver ends the
+// password of a URL at the first @ and the host at the first /. So the rest of a password with these characters would
+// become the host, and would be printed when it is not found.
 func checkParts(conn, source string, config *pgconn.Config) error {
 	bad := !isHost(config.Host) || slices.ContainsFunc(config.Fallbacks, func(f *pgconn.FallbackConfig) bool { return !isHost(f.Host) })
 	switch {
@@ -61,9 +60,8 @@ func isHost(host string) bool {
 	})
 }
 
-// atInPath says whether a connection string is a URL with an @ after the host and before
-// the parameters. As a rule its password has a /. In the name of a database, @ is written
-// %40.
+// atInPath says whether a connection string is a URL with an @ after the host and before the parameters. Its password
+// then usually has a /. In the name of a database, @ is written %40.
 func atInPath(conn string) bool {
 	scheme, rest, isURL := strings.Cut(conn, "://")
 	if !isURL || !strings.HasPrefix(scheme, "postgres") {
@@ -104,8 +102,7 @@ func refusedByServer(err error) bool {
 	return errors.As(err, &refused)
 }
 
-// addresses returns the addresses that were tried, each once: the driver tries one twice
-// if TLS is optional.
+// addresses returns the addresses that were tried, each once: the driver tries an address twice if TLS is optional.
 func addresses(config *pgconn.Config) []string {
 	tried := []string{address(config.Host, config.Port)}
 	for _, fallback := range config.Fallbacks {

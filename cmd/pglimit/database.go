@@ -12,12 +12,12 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// connectTimeout limits one attempt to connect, unless the connection string has a
-// connect_timeout of its own: a shell script should not hang.
+// connectTimeout limits one attempt to connect, unless the connection string has a connect_timeout: a shell script
+// should not hang.
 const connectTimeout = 5 * time.Second
 
-// pool connects to the database that the user named, so that a server that cannot be
-// reached is reported at once. The caller closes the pool.
+// pool connects to the database that the user named, so that an unreachable server is reported at once. The caller
+// closes the pool.
 func (a *app) pool(ctx context.Context) (*pgxpool.Pool, error) {
 	config, err := a.poolConfig()
 	if err != nil {
@@ -36,12 +36,10 @@ func (a *app) pool(ctx context.Context) (*pgxpool.Pool, error) {
 	return pool, nil
 }
 
-// poolConfig is the configuration of [app.pool], for a command that needs pools
-// of its own.
+// poolConfig returns the configuration of [app.pool], for a command that needs its own pools.
 //
-// Statements are sent unprepared, unless the user names another mode. A command that asks
-// once gains nothing by preparing. And a prepared statement that it leaves on a
-// connection of PgBouncer makes the next command fail there.
+// Statements are sent unprepared, unless the user names another mode. A command that makes one request gains nothing by
+// preparing, and a prepared statement that it leaves on a connection of PgBouncer makes the next command fail.
 func (a *app) poolConfig() (*pgxpool.Config, error) {
 	conn, source := a.connString()
 	if source == "" {
@@ -66,20 +64,19 @@ func (a *app) poolConfig() (*pgxpool.Config, error) {
 	if config.ConnConfig.RuntimeParams["application_name"] == "" {
 		config.ConnConfig.RuntimeParams["application_name"] = "pglimit"
 	}
-	config.ConnConfig.RuntimeParams["client_encoding"] = "UTF8" // as all text is here, whatever the role's is
+	config.ConnConfig.RuntimeParams["client_encoding"] = "UTF8" // all text here is UTF-8, whatever the role's setting
 	return config, nil
 }
 
-// namesExecMode says whether the connection string, or the service that it names, sets
-// pgx's default_query_exec_mode. pgconn does not know this parameter, and takes it for a
-// setting of the server.
+// namesExecMode says whether the connection string, or its service, sets pgx's default_query_exec_mode. pgconn does not
+// know this parameter, and treats it as a setting of the server.
 func namesExecMode(conn string) bool {
 	config, err := pgconn.ParseConfig(conn)
 	return err == nil && config.RuntimeParams["default_query_exec_mode"] != ""
 }
 
-// connString returns the connection string and where it was found. An empty source:
-// nowhere. An empty string with a source: the driver reads the PG* variables.
+// connString returns the connection string and its source. An empty source means that there is none; an empty string
+// with a source means that the driver reads the PG* variables.
 func (a *app) connString() (conn, source string) {
 	if a.databaseURL != "" {
 		return a.databaseURL, "--database-url"

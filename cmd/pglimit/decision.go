@@ -8,8 +8,7 @@ import (
 	"github.com/pglimit/ratelimit/pglimit"
 )
 
-// decisionJSON is a decision for machines. A client that waits retry_after_ms has
-// waited long enough: fractions are rounded up.
+// decisionJSON is a decision in JSON. Fractions of retry_after_ms are rounded up, so that waiting that long is enough.
 type decisionJSON struct {
 	Limiter      string    `json:"limiter"`
 	Key          string    `json:"key"`
@@ -79,8 +78,8 @@ func bucketText(limit pglimit.Limit, d pglimit.Decision) string {
 	return text
 }
 
-// groupJSON is the answer about several limits. Granted of each is 0 unless all of them
-// allowed it; allowed then says that this one had the tokens.
+// groupJSON is the answer about several limits. Granted of each is 0 unless all allowed it; allowed then says whether
+// this one had the tokens.
 type groupJSON struct {
 	Allowed      bool           `json:"allowed"`
 	RetryAfterMS int64          `json:"retry_after_ms"` // until all have the tokens

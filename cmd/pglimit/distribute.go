@@ -14,9 +14,9 @@ coordinator. Everything else stays there: the other strategies, the limits, the
 schedule of the cleanup, and the record of what is migrated.
 
 The rows move in one transaction, which takes some seconds for a million
-buckets. No bucket is forgotten, and takes wait meanwhile. What is distributed
-already is left alone. "pglimit migrate up" keeps it so, and "pglimit migrate
-status" says how it is.` + lockHelp
+buckets. No bucket is lost, and takes wait meanwhile. Distributed tables are
+left alone. "pglimit migrate up" keeps them distributed, and
+"pglimit migrate status" shows whether they are.` + lockHelp
 
 func newDistributeCommand(a *app) *cobra.Command {
 	undo := false

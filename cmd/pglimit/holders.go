@@ -111,7 +111,7 @@ func (a *app) printHolders(limiter, key string, holders []semaphore.Holder) erro
 	return a.print(out, text)
 }
 
-// printAllHolders prints who holds any key, of all semaphores or of one.
+// printAllHolders prints the holders of all keys, of all semaphores or of one.
 func (a *app) printAllHolders(ctx context.Context, pool *pgxpool.Pool, only string) error {
 	rows, err := pool.Query(ctx, `select limiter, key, holder, weight, token, since, expires_at from pglimit.holders
 		where $1::text operator(pg_catalog.=) '' or limiter operator(pg_catalog.=) $1::text order by limiter, key, token`, only)

@@ -16,13 +16,13 @@ import (
 
 const limitsLong = `Change limits while services run. The table pglimit.limits has rules for the
 keys of a limiter: for one KEY, for those that begin with --prefix, or for all.
-The rule for a key beats the one for the longest prefix, and that the one for
-all keys. Services that read the table, and "pglimit serve", follow within two
-seconds. A semaphore is named like a limiter, and --action places says how many
-places it has.
+The most specific rule applies: the one for the key, then the one for the
+longest prefix, then the one for all keys. Services that read the table, and
+"pglimit serve", follow within two seconds. A semaphore is named like a limiter;
+--action places sets its number of places.
 
-Every change needs a --note, and is in the history for good, with who made it.
-What is a rule, and who may change it, is in docs/limits.md.`
+Every change needs a --note, and stays in the history with its author. See
+docs/limits.md.`
 
 func newLimitsCommand(a *app) *cobra.Command {
 	f := new(limitsFlags)
@@ -40,12 +40,12 @@ func newLimitsCommand(a *app) *cobra.Command {
 	}, newLimitsListCommand(a, f), newLimitsShowCommand(a, f), newLimitsExplainCommand(a, f), newLimitsHistoryCommand(a, f),
 		newLimitsSetCommand(a, f), newLimitsDeleteCommand(a, f), newLimitsEnableCommand(a, f, true), newLimitsEnableCommand(a, f, false),
 		newLimitsOffCommand(a, f), newLimitsOnCommand(a, f), newLimitsImportCommand(a, f), newLimitsExportCommand(a, f))
-	cmd.PersistentFlags().DurationVar(&f.timeout, "timeout", 10*time.Second, "longest `TIME` to wait for an answer, connecting included; 0 waits for ever")
+	cmd.PersistentFlags().DurationVar(&f.timeout, "timeout", 10*time.Second, "longest `TIME` to wait for an answer, connecting included; 0 waits forever")
 	noFiles(cmd, "timeout")
 	return cmd
 }
 
-// limitsFlags are the flags of the commands about limits. Each command has some of them.
+// limitsFlags are the flags of the commands about limits. Each command uses some of them.
 type limitsFlags struct {
 	timeout time.Duration
 
@@ -59,13 +59,13 @@ type limitsFlags struct {
 	dryRun  bool
 }
 
-// addRuleTo defines the flags that, with LIMITER and KEY, say which rule it is.
+// addRuleTo defines the flags that identify a rule, together with LIMITER and KEY.
 func (f *limitsFlags) addRuleTo(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.prefix, "prefix", "", "the rule for the keys that begin with `PREFIX`, instead of a KEY")
 	noFiles(cmd, "prefix")
 }
 
-// addKindTo defines the flag of commands that take a rule that there is.
+// addKindTo defines the flag of commands that act on an existing rule.
 func (f *limitsFlags) addKindTo(cmd *cobra.Command) {
 	f.kind = "live"
 	choiceVar(cmd, cmd.Flags(), &f.kind, "kind", "`KIND` of the rule: what is only observed, and places, stand beside the live one", "live", "observe", "places")
@@ -84,7 +84,7 @@ func (f *limitsFlags) addDryRunTo(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&f.dryRun, "dry-run", false, "change nothing, and say what it would change")
 }
 
-// osUser is empty if the system does not say: then it is the role that is connected.
+// osUser returns the user of the machine, or "" if it is not known: then the connected role is recorded.
 func osUser() string {
 	if current, err := user.Current(); err == nil {
 		return current.Username
@@ -92,7 +92,7 @@ func osUser() string {
 	return ""
 }
 
-// rule that the arguments LIMITER and KEY and the flags name.
+// rule returns the rule that the arguments LIMITER and KEY and the flags identify.
 func (f *limitsFlags) rule(cmd *cobra.Command, args []string) (limits.Rule, error) {
 	rule := limits.Rule{Prefix: f.prefix, Note: f.note, By: f.by}
 	switch {
@@ -159,7 +159,7 @@ func (f *limitsFlags) on(ctx context.Context, a *app, do func(context.Context, *
 	return nil
 }
 
-// expiry is when a rule is to end, by the database's clock.
+// expiry returns when a rule is to end, by the database's clock.
 func (f *limitsFlags) expiry(ctx context.Context, table *limits.Table) (time.Time, error) {
 	if f.expires == "" {
 		return time.Time{}, nil
@@ -171,8 +171,9 @@ func (f *limitsFlags) expiry(ctx context.Context, table *limits.Table) (time.Tim
 	at, err := time.Parse(time.RFC3339, f.expires)
 	if err != nil {
 		in, err := pglimit.ParseLimit("1/" + f.expires) // a period is written in the same way
-		if err != nil || in.Burst != 1 {
-			return at, fmt.Errorf("--expires is %q: it must be a time from now such as 90m, 24h or 7d, or a moment such as 2026-11-30T18:00:00Z", f.expires)
+		if err != nil || in != pglimit.Every(in.Period) {
+			return at, fmt.Errorf("--expires is %q: it must be a time from now such as 90m, 24h or 7day, or a moment such as "+
+				"2026-11-30T18:00:00Z", f.expires)
 		}
 		at = now.Add(in.Period)
 	}

@@ -20,11 +20,11 @@ import (
 	"github.com/pglimit/ratelimit/limits"
 )
 
-const limitsImportLong = `Set all rules of a YAML file (- is stdin) in one transaction, or, if one of them
-is none, nothing. It prints what was changed: + is set, - is what was there
-before. Rules that are so already are left alone, and so are those that the file
-does not have, unless --prune deletes them. A rule that has expired is none,
-unless it is so already.
+const limitsImportLong = `Set all rules of a YAML file (- is stdin) in one transaction, or none if one of
+them is invalid. It prints the changes: + is new, - is what was there before.
+Rules that are already there stay, and so do those that the file does not have,
+unless --prune deletes them. A rule that has expired is invalid, unless it is
+already there.
 
   limits:
     - limiter: api
@@ -145,7 +145,7 @@ func readRules(stdin io.Reader, name string) ([]limits.Rule, error) {
 	return rules, nil
 }
 
-// ruleValues of the file, in words.
+// ruleValues explains the values of the file.
 var ruleValues = []yamlfile.Value{
 	{Type: "main.rulesFile", Is: "a file of rules: write \"limits:\", and below that a list of rules", Fields: "limits"},
 	{Type: "[]main.limitRule", Is: "a list of rules"},
@@ -156,8 +156,8 @@ var ruleValues = []yamlfile.Value{
 // jsonPair is a character that JSON escapes as two, or any other escape.
 var jsonPair = regexp.MustCompile(`(?i)\\ud[89ab][0-9a-f]{2}\\ud[c-f][0-9a-f]{2}|\\.`)
 
-// yamlOf returns a text that is JSON so that it is YAML with the same values, and the same lines: not every character of a string
-// in JSON may stand in one in YAML, nor every escape. Another text is returned as it is.
+// yamlOf turns JSON into YAML with the same values and lines: some characters and escapes of JSON strings are not
+// allowed in YAML. Any other text is returned as it is.
 func yamlOf(text []byte) []byte {
 	if !json.Valid(text) || !utf8.Valid(text) {
 		return text
@@ -223,7 +223,7 @@ func newLimitsExportCommand(a *app, f *limitsFlags) *cobra.Command {
 	return &cobra.Command{
 		Use:   "export",
 		Short: "Print the rules as YAML, for import",
-		Long:  "Print all rules that have not expired, those that are disabled too, as YAML for\n\"pglimit limits import\", or with --output json as JSON, which it also reads.",
+		Long:  "Print all rules that have not expired, including disabled ones, as YAML for\n\"pglimit limits import\", or with --output json as JSON, which it also reads.",
 		Example: lines(
 			"pglimit limits export > limits.yaml",
 		),

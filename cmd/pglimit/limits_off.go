@@ -13,7 +13,7 @@ import (
 
 const limitsOffLong = `Switch a limiter off, or --all: its services grant every request, without asking
 Postgres, whatever other rules say, until "pglimit limits on" or --expires.
-What is off without --expires stays off when one with it ends.`
+Without --expires it stays off, even when a switch with --expires ends.`
 
 func newLimitsOffCommand(a *app, f *limitsFlags) *cobra.Command {
 	all := false

@@ -17,18 +17,18 @@ for all its keys, and print what it replaced. What was used under the former
 limit stays used.
 
   enforce  grant what --limit grants
-  observe  count what --limit would deny, beside the rule that holds, and deny
-           nothing; there can be one beside each other rule
-  allow    grant everything, unasked
-  deny     deny everything, unasked
+  observe  count what --limit would deny, and deny nothing; there can be one
+           beside each other rule
+  allow    grant everything, without asking Postgres
+  deny     deny everything, without asking Postgres
   places   the semaphore of this name has --limit places, such as 5, for each
            key; there can be one beside each other rule. Nobody loses a place
 
-A rule with --expires ends by itself, by the database's clock. It lies over the
-permanent one for the same keys, which holds again then, and which "set" without
---expires sets: to have that hold at once, delete the temporary one. --dry-run
-changes nothing, and says how many buckets that are known (with places: keys of
-the semaphore) the rule would hold for; it reads the tables of the buckets.`
+A rule with --expires is temporary: it covers the permanent rule for the same
+keys until it ends, by the database's clock. "set" without --expires sets the
+permanent one; to have that apply at once, delete the temporary one. --dry-run
+changes nothing, and says to how many known buckets (with places: keys of the
+semaphore) the rule would apply; it reads the tables of the buckets.`
 
 type limitsSetFlags struct {
 	*limitsFlags
@@ -66,7 +66,7 @@ func newLimitsSetCommand(a *app, shared *limitsFlags) *cobra.Command {
 	choiceVar(cmd, flags, &f.action, "action", "`ACTION` of the rule", "enforce", "observe", "allow", "deny", "places")
 	f.addRuleTo(cmd)
 	flags.StringVar(&f.maxWait, "max-wait", "", "longest `TIME` that callers of Wait may wait: 30s, or a share of the period such as 50%")
-	flags.StringVar(&f.expires, "expires", "", "`WHEN` the rule ends: a time from now such as 24h or 7d, or a moment such as 2026-11-30T18:00:00Z")
+	flags.StringVar(&f.expires, "expires", "", "`WHEN` the rule ends: a time from now such as 24h or 7day, or a moment such as 2026-11-30T18:00:00Z")
 	flags.BoolVar(&f.disabled, "disabled", false, "do not enable it yet")
 	f.addWhyTo(cmd)
 	f.addDryRunTo(cmd)
@@ -103,7 +103,7 @@ func (a *app) setLimit(ctx context.Context, f *limitsSetFlags, rule limits.Rule)
 	})
 }
 
-// changeLimit makes a change and prints it: did what is after, and beside, such as "replaced", what was before.
+// changeLimit makes a change and prints it. did describes the new state, and beside the old one, such as "replaced".
 func (a *app) changeLimit(ctx context.Context, f *limitsFlags, did, beside string, change func(context.Context, *limits.Table) (before, after *limits.Rule, err error)) error {
 	var before, after, other *limits.Rule
 	var followers *limits.Followers
@@ -188,7 +188,7 @@ func newLimitsDeleteCommand(a *app, f *limitsFlags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "delete LIMITER [KEY] --note WHY",
 		Short: "Delete a rule",
-		Long:  "Delete the rule for a KEY of a limiter, for the keys that begin with --prefix,\nor for all its keys, and print it. Until a rule with --expires ends, it is that,\nand the permanent one under it holds again.",
+		Long:  "Delete the rule for a KEY of a limiter, for the keys that begin with --prefix,\nor for all its keys, and print it. A temporary rule (--expires) goes first, and\nthe permanent one applies again.",
 		Example: lines(
 			"pglimit limits delete api user:42 --note \"ticket 7 is done\"",
 			"pglimit limits delete api --prefix bot: --note \"they behave\"",
@@ -231,8 +231,8 @@ func newLimitsEnableCommand(a *app, f *limitsFlags, on bool) *cobra.Command {
 	did := "enabled"
 	if !on {
 		did = "disabled"
-		cmd.Use, cmd.Short = "disable LIMITER [KEY] --note WHY", "Disable a rule, as if it were not there"
-		cmd.Long = "Disable a rule: it is as if it were not there, and the next one holds. The note\nbecomes that of the rule. Until a rule with --expires ends, it is that one.\n\"pglimit limits off\" is for a whole limiter."
+		cmd.Use, cmd.Short = "disable LIMITER [KEY] --note WHY", "Disable a rule, as if it did not exist"
+		cmd.Long = "Disable a rule: the next one applies, as if it did not exist. The note becomes\nthat of the rule. A temporary rule (--expires) goes first.\n\"pglimit limits off\" is for a whole limiter."
 		cmd.Example = lines("pglimit limits disable api user:42 --note \"was it them?\"")
 	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {

@@ -17,7 +17,7 @@ func newLimitsListCommand(a *app, f *limitsFlags) *cobra.Command {
 	return &cobra.Command{
 		Use:   "list [LIMITER]",
 		Short: "List the rules, of one limiter or of all",
-		Long:  "List the rules, of one limiter or of all, in the order in which they are looked\nat for a key. KEYS is a key, a prefix with a star, or a star for all. Times are\nUTC.",
+		Long:  "List the rules of one limiter or of all, in the order in which they are looked\nup for a key. KEYS is a key, a prefix with a star, or a star for all. Times are\nUTC.",
 		Example: lines(
 			"pglimit limits list",
 			"pglimit limits list api --output json | jq '.limits[].note'",
@@ -67,7 +67,7 @@ func newLimitsShowCommand(a *app, f *limitsFlags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "show LIMITER [KEY]",
 		Short: "Show a rule",
-		Long:  "Show the rule for just this KEY of a limiter, for the keys that begin with\n--prefix, or for all its keys, and those of the other kinds.\n\"pglimit limits explain\" says what holds for a key.",
+		Long:  "Show the rule for just this KEY of a limiter, for the keys that begin with\n--prefix, or for all its keys, of each kind.\n\"pglimit limits explain\" says which rule applies to a key.",
 		Example: lines(
 			"pglimit limits show api user:42",
 			"pglimit limits show api --prefix bot:",
@@ -95,17 +95,17 @@ func newLimitsShowCommand(a *app, f *limitsFlags) *cobra.Command {
 	return cmd
 }
 
-const limitsExplainLong = `Say what holds for a key: the rules that are for it, in the order in which they
-are looked at, what becomes of each, and what its bucket has (of the strategy
-token_bucket), or how many places are held. Nothing is taken or counted.
+const limitsExplainLong = `Say what applies to a key: its rules in the order in which they are looked up,
+the state of each, and what is left in its bucket (of the strategy token_bucket)
+or how many places are held. Nothing is taken or counted.
 
-If no rule holds, the limit in the service's configuration does. A request that
-brings a limit of its own is not bound by a limit for all keys.`
+If no rule applies, the limit of the service's configuration does. A request
+that brings its own limit ignores a limit for all keys.`
 
 func newLimitsExplainCommand(a *app, f *limitsFlags) *cobra.Command {
 	return &cobra.Command{
 		Use:   "explain LIMITER KEY",
-		Short: "Say which rules are for a key, and which holds",
+		Short: "Say which rules are for a key, and which applies",
 		Long:  limitsExplainLong,
 		Example: lines(
 			"pglimit limits explain api user:42",
@@ -140,7 +140,7 @@ func newLimitsExplainCommand(a *app, f *limitsFlags) *cobra.Command {
 type explainJSON struct {
 	Limiter string        `json:"limiter"`
 	Key     string        `json:"key"`
-	Rules   []explainRule `json:"rules"` // in the order in which they are looked at
+	Rules   []explainRule `json:"rules"` // in the order in which they are looked up
 
 	Followers *limits.Followers `json:"followers,omitempty"` // if a rule for limiters holds, and it is known
 }
@@ -208,7 +208,7 @@ func explainText(limiter, key string, rules []limits.Explanation) string {
 	return text + beside
 }
 
-// bucketOf is how full the bucket is under the rule, if it has one.
+// bucketOf says how full the bucket is under the rule, if it has one.
 func bucketOf(r *limits.Explanation) string {
 	limit, err := pglimit.ParseLimit(r.Limit)
 	if r.Bucket == nil || err != nil {
@@ -219,10 +219,10 @@ func bucketOf(r *limits.Explanation) string {
 	})
 }
 
-const limitsHistoryLong = `Say what was changed, by whom and why, the latest first: of the rules of a
-limiter that are for a KEY, of all its rules, or of all limiters. Times are UTC.
-ROLE was connected; BY is who that said to be. KEYS is of which rule the change
-is: of that for the key itself, for a prefix of it (with a star), or for all.`
+const limitsHistoryLong = `Say what was changed, by whom and why, latest first: the rules of a limiter that
+affect a KEY, all its rules, or those of all limiters. Times are UTC. ROLE is
+the connected role, BY the name that it gave. KEYS says which keys a rule is
+for: the key itself, a prefix of it (with a star), or all (a star).`
 
 func newLimitsHistoryCommand(a *app, f *limitsFlags) *cobra.Command {
 	last := int64(20)
@@ -256,7 +256,7 @@ func newLimitsHistoryCommand(a *app, f *limitsFlags) *cobra.Command {
 			return a.printHistory(entries)
 		},
 	}
-	cmd.Flags().Int64Var(&last, "last", last, "so many `CHANGES`")
+	cmd.Flags().Int64Var(&last, "last", last, "the number of latest `CHANGES` to print")
 	noFiles(cmd, "last")
 	return cmd
 }

@@ -14,7 +14,8 @@ import (
 	"github.com/pglimit/ratelimit/pglimit"
 )
 
-// limitRule is a rule for machines, and in the YAML of import and export, which has no fields of the database's.
+// limitRule is a rule in JSON, and in the YAML of import and export, which leaves out the fields that the database
+// writes.
 type limitRule struct {
 	ID        int64      `json:"id,omitempty" yaml:"-"`
 	Limiter   yamlText   `json:"limiter,omitempty" yaml:"limiter,omitempty"` // none: all limiters
@@ -30,7 +31,8 @@ type limitRule struct {
 	ChangedAt time.Time  `json:"changed_at,omitzero" yaml:"-"`
 }
 
-// yamlText is quoted if it has line breaks and the like, some of which the encoder else writes so that the decoder refuses them.
+// yamlText is quoted if it has line breaks or similar characters, some of which the encoder writes so that the decoder
+// refuses them.
 type yamlText string
 
 // MarshalYAML quotes it.
@@ -41,7 +43,7 @@ func (t yamlText) MarshalYAML() (any, error) { //nolint:unparam // a yaml.Marsha
 	return string(t), nil
 }
 
-// ruleAction names its line if it is none.
+// ruleAction names its line if it is invalid.
 type ruleAction struct{ pglimit.Action }
 
 func (a *ruleAction) UnmarshalYAML(node *yaml.Node) error {
@@ -85,7 +87,8 @@ type limitJSON struct {
 	Followers *limits.Followers `json:"followers,omitempty"` // if it is for limiters, and known
 }
 
-// followersOf a rule that is enabled and is for limiters. text says how many they are, or why that is not known.
+// followersOf counts the followers of a rule that is enabled and for limiters. text says how many they are, or why that
+// is not known.
 func followersOf(ctx context.Context, table *limits.Table, rule *limits.Rule) (f *limits.Followers, text string) {
 	if rule == nil || rule.Disabled || rule.Action == pglimit.Places {
 		return nil, ""
@@ -118,7 +121,8 @@ func plural(n int64, one, more string) string {
 	return fmt.Sprintf("%d %s", n, more)
 }
 
-// otherRule is the temporary rule over this one, or the permanent one under it; nil: there is none, or it cannot be told.
+// otherRule returns the temporary rule that covers this one, or the permanent one that it covers. Nil: there is none,
+// or it is not known.
 func otherRule(ctx context.Context, table *limits.Table, of *limits.Rule) *limits.Rule {
 	rules, _ := table.List(ctx)
 	for i := range rules {
@@ -130,7 +134,7 @@ func otherRule(ctx context.Context, table *limits.Table, of *limits.Rule) *limit
 	return nil
 }
 
-// otherText says which rule lies over or under the one that is changed.
+// otherText says which rule covers the changed one, or is covered by it.
 func otherText(other *limits.Rule) string {
 	switch {
 	case other == nil:
@@ -141,7 +145,7 @@ func otherText(other *limits.Rule) string {
 	return "over it: " + ruleText(other) + "\n"
 }
 
-// ruleWho is the limiter and the keys of a rule: "api user:42", "api bot:*", "api *".
+// ruleWho names the limiter and the keys of a rule: "api user:42", "api bot:*", "api *".
 func ruleWho(r *limits.Rule) string { return ruleLimiter(r) + " " + ruleKeys(r) }
 
 func ruleLimiter(r *limits.Rule) string {
@@ -161,7 +165,7 @@ func ruleKeys(r *limits.Rule) string {
 	return "*"
 }
 
-// word is the text, in quotes if it could be taken for something else.
+// word returns the text, quoted if it could be misread.
 func word(text string) string {
 	if strings.ContainsFunc(text, func(r rune) bool { return r == '*' || r == '"' || unicode.IsSpace(r) || !unicode.IsPrint(r) }) {
 		return strconv.Quote(text)
@@ -169,7 +173,7 @@ func word(text string) string {
 	return text
 }
 
-// ruleDoes is what a rule does: "enforce 5/s, wait up to 30s, until 2026-11-30 18:00:00".
+// ruleDoes says what a rule does: "enforce 5/s, wait up to 30s, until 2026-11-30 18:00:00".
 func ruleDoes(r *limits.Rule) string {
 	text := r.Action.String()
 	if r.Limit != "" {
@@ -187,7 +191,7 @@ func ruleDoes(r *limits.Rule) string {
 	return text
 }
 
-// ruleText is a rule in one line, with why, and who said so.
+// ruleText describes a rule in one line, with its note and author.
 func ruleText(r *limits.Rule) string {
 	text := fmt.Sprintf("%s: %s (%s", ruleWho(r), ruleDoes(r), inLine(r.Note))
 	if !r.At.IsZero() {
@@ -196,7 +200,7 @@ func ruleText(r *limits.Rule) string {
 	return text + ")"
 }
 
-// inLine is a note without line breaks.
+// inLine returns a note without line breaks.
 func inLine(note string) string { return strings.Join(strings.Fields(note), " ") }
 
 func ruleState(r *limits.Rule) string {

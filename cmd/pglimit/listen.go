@@ -10,7 +10,7 @@ import (
 // listen on the address that the flag names.
 func listen(ctx context.Context, flag, address string) (net.Listener, error) {
 	if err := checkAddress(ctx, address); err != nil {
-		return nil, fmt.Errorf("%s is %q: %w: write it like 127.0.0.1:8080, or :8080 for everybody who reaches this machine", flag, address, err)
+		return nil, fmt.Errorf("%s is %q: %w: write it like 127.0.0.1:8080, or :8080 to accept connections from other machines", flag, address, err)
 	}
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
 	if err != nil {
@@ -19,7 +19,7 @@ func listen(ctx context.Context, flag, address string) (net.Listener, error) {
 	return listener, nil
 }
 
-// checkAddress for a host and a port. Listen would take one without a port, and listen where nobody looks for it.
+// checkAddress checks that the address has a host and a port. Without a port, Listen would choose one.
 func checkAddress(ctx context.Context, address string) error {
 	_, port, err := net.SplitHostPort(address)
 	if err == nil && port == "" {

@@ -33,8 +33,8 @@ func newMigrateCommand(a *app) *cobra.Command {
 	}, newMigrateUpCommand(a), newMigrateDownCommand(a), newMigrateStatusCommand(a), newMigrateSQLCommand(a), newMigrateGrantsCommand(a))
 }
 
-// lockTimeoutVar defines the flag --lock-timeout. The function it returns makes options
-// of it, and has the migration say on stderr what it waits for.
+// lockTimeoutVar defines the flag --lock-timeout. It returns a function that makes the options, and has the migration
+// say on stderr what it waits for.
 func lockTimeoutVar(a *app, cmd *cobra.Command) func() ([]migrations.Option, error) {
 	timeout := cmd.Flags().Duration("lock-timeout", time.Second, "longest `TIME` that a statement waits for a lock; 0 for as long as it takes")
 	noFiles(cmd, "lock-timeout")
@@ -75,8 +75,8 @@ type changeJSON struct {
 	Changed []migrationJSON `json:"changed"` // in the order in which it was done, as they are now
 }
 
-// migrate calls do, which changes the schema, and prints the changes. If do fails,
-// migrate prints what was changed all the same, and returns the error.
+// migrate calls do, which changes the schema, and prints the changes. If do fails, migrate prints what was changed
+// anyway, and returns the error.
 func (a *app) migrate(ctx context.Context, do func(*pgxpool.Pool) error) error {
 	pool, err := a.pool(ctx)
 	if err != nil {
@@ -123,8 +123,8 @@ func changed(before, after []migrations.Migration) changeJSON {
 	return out
 }
 
-// onlyIn lists what is applied in one list and not in the other, in the order in which it was
-// applied: those of one transaction have one time, and the optional ones come last.
+// onlyIn lists what is applied in one list and not in the other, in the order in which it was applied. Migrations of
+// one transaction have the same time; the optional ones come last.
 func onlyIn(list, other []migrations.Migration) []migrations.Migration {
 	list = slices.DeleteFunc(slices.Clone(list), func(m migrations.Migration) bool {
 		return !m.Applied || slices.ContainsFunc(other, func(n migrations.Migration) bool { return n.Version == m.Version && n.Applied })

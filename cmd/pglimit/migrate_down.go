@@ -72,7 +72,7 @@ func newMigrateDownCommand(a *app) *cobra.Command {
 	return cmd
 }
 
-// lostByDown counts what cannot be had back, of the last migration or of all above a version.
+// lostByDown counts the rows that undoing would lose for good: of the last migration, or of all above a version.
 func lostByDown(ctx context.Context, pool *pgxpool.Pool, above bool, to int64) (string, error) {
 	status, err := migrations.Status(ctx, pool)
 	if err != nil {

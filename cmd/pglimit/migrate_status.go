@@ -17,12 +17,12 @@ If Citus distributes the tables, it says over how many nodes.
 A last line says if memory is short: if the tables of the buckets and their
 indexes, as of their last analyze, do not fit into shared_buffers.
 
-What is missing or not as this release makes it is listed: "pglimit migrate up"
-puts functions back; tables it does not change.
+It lists what is missing or differs from this release: "pglimit migrate up"
+replaces functions, but does not change tables.
 
-With --check the exit code is 1 if "pglimit migrate up" would apply something or
-put it back, or a table differs, and 0 if not. The strategy exclusion_range
-counts, too: if you migrate up with --without-exclusion-range, give it here as
+With --check the exit code is 1 if "pglimit migrate up" would apply or replace
+something, or if a table differs, and 0 if not. The strategy exclusion_range
+counts too: if you migrate up with --without-exclusion-range, give it here as
 well. A database that a newer release has migrated needs nothing.`
 
 func newMigrateStatusCommand(a *app) *cobra.Command {
@@ -150,5 +150,5 @@ func (s statusJSON) text() string {
 	return text
 }
 
-// megabytes as Postgres reckons them: 512MB of shared_buffers are 512 MB.
+// megabytes formats bytes as Postgres does: 512MB of shared_buffers are 512 MB.
 func megabytes(bytes int64) string { return strconv.FormatInt((bytes+1<<19)>>20, 10) + " MB" }

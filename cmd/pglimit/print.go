@@ -30,8 +30,8 @@ func columns(head []string, rows [][]string) string {
 	return b.String()
 }
 
-// shortDuration is the duration as a person reads it, rounded up so that a caller that
-// waits that long has waited long enough: 9ms, 1.3s, 8m3s, 2h.
+// shortDuration formats the duration for people: 9ms, 1.3s, 8m3s, 2h. It is rounded up, so that waiting that long is
+// enough.
 func shortDuration(d time.Duration) string {
 	unit := time.Second
 	switch {
@@ -63,8 +63,7 @@ func roundUp(d, unit time.Duration) time.Duration {
 	return down
 }
 
-// oneLine returns the error as it is printed: without line breaks, and without the names
-// of our packages as prefixes.
+// oneLine returns the text of the error without line breaks, and without the names of our packages as prefixes.
 func oneLine(err error) string {
 	text := ""
 	for line := range strings.Lines(err.Error()) {

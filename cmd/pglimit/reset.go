@@ -69,7 +69,7 @@ func newResetCommand(a *app) *cobra.Command {
 	return cmd
 }
 
-// anyLimit is there because a limiter needs one; a full bucket is full under any limit.
+// anyLimit is a placeholder: a limiter needs a limit, and a full bucket is full under any limit.
 var anyLimit = pglimit.Every(time.Second)
 
 func (a *app) resetKey(ctx context.Context, b *bucketFlags, key string) error {

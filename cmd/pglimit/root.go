@@ -77,8 +77,8 @@ func newRootCommand(a *app) *cobra.Command {
 	return root
 }
 
-// addCobrasOwn adds the commands help and completion. They fail on a name that does not
-// exist, where cobra would print something else and succeed.
+// addCobrasOwn adds the commands help and completion. They fail on an unknown name; cobra's own versions would print
+// something else and succeed.
 func addCobrasOwn(root *cobra.Command) {
 	root.SetHelpCommandGroupID(groupMore)
 	root.SetCompletionCommandGroupID(groupMore)
@@ -100,8 +100,8 @@ func addCobrasOwn(root *cobra.Command) {
 	}
 }
 
-// usageTemplate is cobra's, except that flags are wrapped, and for the first lines: cobra would list
-// a group of commands also as a command that runs by itself, which only those that say "runs" do.
+// usageTemplate is cobra's, with two changes: flags are wrapped, and a group of commands is listed as a command that
+// runs by itself only if it says "runs".
 func usageTemplate(cobras string) string {
 	return strings.NewReplacer(
 		"Flags.FlagUsages", "Flags.FlagUsagesWrapped 80",

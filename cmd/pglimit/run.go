@@ -11,26 +11,25 @@ import (
 
 const runLong = `Run a command while holding one of --concurrency places of a key.
 
-At most so many commands run at once, on whatever machines: with 1, it is a lock
-for cron jobs. A crash does not keep the place: it comes back after --ttl.
-Without a free place it gives up, or waits for one for as long as --wait says.
+At most that many commands run at once, across all machines: with 1, it is a
+lock for cron jobs. After a crash, the place is free again after --ttl. If no
+place is free, run gives up, or waits as long as --wait.
 
-The place is held until everything that the command started has ended, and so
-long run waits. The exit code is the command's (128 and the signal's number if a
-signal killed it). It is 75 if there was no place and the command did not run,
+The place is held until everything that the command started has ended, and run
+waits for that. The exit code is the command's (128 plus the signal's number if
+a signal killed it). It is 75 if there was no place and the command did not run,
 127 if there is no such command, 126 if it cannot be run, and 2 if the database
-cannot be asked; stderr says which. Signals are passed on to the command and,
-where no terminal is its input, to its process group.
+does not answer; stderr says which. Signals are passed on to the command and,
+unless its input is a terminal, to its process group.
 
 A second process, the keeper, holds the place and starts the command. If run is
 killed, the keeper goes on until everything has ended. If the keeper is killed,
 the command is killed.
 
 The place is lost if the database does not answer for --ttl. Then the command
-and what it started are ended by SIGTERM, and by SIGKILL if one still runs after
---grace: the exit code is 76. The command finds a number in PGLIMIT_TOKEN that
-is larger than those of all who held the place before. Let what it writes to
-refuse a smaller one.`
+and everything it started get SIGTERM, and SIGKILL after --grace; the exit code
+is 76. PGLIMIT_TOKEN in the command's environment is a number larger than that
+of every earlier holder. Let the systems that it writes to reject smaller ones.`
 
 // Exit codes of run besides the command's.
 const (
@@ -52,7 +51,7 @@ func newRunCommand(a *app) *cobra.Command {
 	var f runFlags
 	cmd := &cobra.Command{
 		Use:   "run --key KEY [flags] -- COMMAND [ARGUMENT]...",
-		Short: "Run a command, at most so many at once on all machines",
+		Short: "Run a command, limiting how many run at once",
 		Long:  runLong,
 		Example: lines(
 			"# in the crontab of three machines: one of them makes the report",

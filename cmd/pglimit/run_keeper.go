@@ -20,16 +20,18 @@ import (
 	"github.com/pglimit/ratelimit/semaphore"
 )
 
-// Run is two processes of this binary: the front, which the user starts, and its child, the keeper, which holds the permit and
-// is the parent of the command.
+// Run is two processes of this binary: the front, which the user starts, and its child, the keeper, which holds the
+// permit and is the parent of the command.
 //
-//   - The keeper knows when all has ended: its children have (on Linux it adopts what its descendants leave behind), and so has
-//     everybody who inherited the write end of a pipe. Then it releases the permit, and exits with the command's code.
-//   - It has a process group of its own, and heeds no signal. The front writes the numbers of the signals that it gets into a
-//     pipe, and the keeper passes them on. So a signal to a whole service reaches the command once from here.
-//   - The end of that pipe says that the front was killed. A keeper without a command ends then. Else it goes on as before.
-//   - A killed keeper cannot renew. On Linux the kernel kills the command, which is its child, and the front, which adopts
-//     the rest, kills that.
+//   - The keeper knows when everything has ended: its children (on Linux it adopts what its descendants leave behind),
+//     and every process that inherited the write end of a pipe. Then it releases the permit, and exits with the
+//     command's code.
+//   - The keeper has its own process group, and ignores signals. The front writes the numbers of the signals that it
+//     gets into a pipe, and the keeper passes them on. So a signal to a whole service reaches the command once.
+//   - The end of that pipe means that the front was killed. A keeper without a command ends then; otherwise it
+//     continues.
+//   - A killed keeper cannot renew the permit. On Linux the kernel then kills the command, which is its child, and the
+//     front adopts the rest and kills it.
 //
 // keeperPipe in the environment is the descriptor of that pipe, and makes a process the keeper.
 const keeperPipe = "PGLIMIT_KEEPER"
@@ -87,7 +89,7 @@ func (a *app) front() error {
 	}
 }
 
-// killAll kills the descendants of this process, until there is none.
+// killAll kills the descendants of this process, until none is left.
 func killAll(group int) {
 	gone := make(chan struct{})
 	go func() { reap(0, true); close(gone) }()
@@ -115,8 +117,8 @@ func inheritedPipe(childWrites bool) (fd int, own *os.File, err error) {
 	return fd, own, err
 }
 
-// signalsToPassOn are all but those that the kernel and the Go runtime use, those that a terminal stops and continues jobs
-// with, and those that this process was started to ignore.
+// signalsToPassOn returns all signals except those that the kernel and the Go runtime use, those with which a terminal
+// stops and continues jobs, and those that this process was started to ignore.
 func signalsToPassOn() (signals []os.Signal) {
 	for s := syscall.Signal(1); s < 65; s++ {
 		switch s {
@@ -131,7 +133,7 @@ func signalsToPassOn() (signals []os.Signal) {
 	return signals
 }
 
-// reap waits for the child, or for all children, and returns how the child ended. It reaps the others, too.
+// reap waits for the child, or for all children, and returns how the child ended.
 func reap(child int, all bool) (how syscall.WaitStatus) {
 	for {
 		var status syscall.WaitStatus
@@ -207,7 +209,7 @@ func (a *app) keep(ctx context.Context, f *runFlags, args []string, pipe io.Read
 	return code
 }
 
-// endOf is the exit code of a signal that came before the command was started, or the error.
+// endOf returns the exit code for a signal that came before the command was started, or the error.
 func endOf(starting context.Context, err error) error {
 	if starting.Err() != nil {
 		return context.Cause(starting)
@@ -215,7 +217,7 @@ func endOf(starting context.Context, err error) error {
 	return err
 }
 
-// acquire a permit that starting does not end later: the command that gets the signal decides.
+// acquire acquires a permit. starting ends only the wait: later, the command that gets the signal decides.
 func (f *runFlags) acquire(starting context.Context, places *semaphore.Semaphore) (permit *semaphore.Permit, err error) {
 	ctx, end := context.WithCancelCause(context.WithoutCancel(starting))
 	unlink := context.AfterFunc(starting, func() { end(context.Cause(starting)) })
@@ -258,7 +260,7 @@ func (a *app) supervise(command *exec.Cmd, permit *semaphore.Permit, signals <-c
 	ended := make(chan syscall.WaitStatus, 1)
 	go func() {
 		how := reap(pid, true)
-		_, _ = io.Copy(io.Discard, inherited) // until everybody who inherited it has ended
+		_, _ = io.Copy(io.Discard, inherited) // until every process that inherited it has ended
 		ended <- how
 	}()
 	lost, kill, code := permit.Context().Done(), (<-chan time.Time)(nil), exitCode(0)
@@ -284,7 +286,7 @@ func (a *app) supervise(command *exec.Cmd, permit *semaphore.Permit, signals <-c
 	}
 }
 
-// codeOf a command that has ended, as a shell says it.
+// codeOf returns the exit code of an ended command, as a shell reports it.
 func codeOf(how syscall.WaitStatus) exitCode {
 	if how.Signaled() {
 		return exitCode(128 + int(how.Signal()))
@@ -299,7 +301,7 @@ func (a *app) cannotRun(name string, err error) exitCode {
 	return a.says(exitCannotRun, fmt.Errorf("%q cannot be run: %w", name, err))
 }
 
-// says why on stderr, and returns the code.
+// says prints the reason on stderr, and returns the code.
 func (a *app) says(code exitCode, why error) exitCode {
 	_, _ = io.WriteString(a.stderr, "pglimit: "+oneLine(why)+"\n")
 	return code

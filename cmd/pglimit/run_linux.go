@@ -10,11 +10,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// adopt makes this process the parent of all that its descendants leave behind. It is told of the end of each, also of one that
-// has left its session and closed its descriptors.
+// adopt makes this process the parent of everything that its descendants leave behind. It notices the end of each, even
+// if that has left its session and closed its descriptors.
 func adopt() { _ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) }
 
-// diesWithParent has the command killed if the thread that starts it ends, as it does if this process is killed.
+// diesWithParent makes the kernel kill the command when the thread that starts it ends, as it does when this process is
+// killed.
 func diesWithParent(how *syscall.SysProcAttr) { how.Pdeathsig = syscall.SIGKILL }
 
 // signalAll signals the descendants of this process.

@@ -8,5 +8,5 @@ func adopt() {}
 
 func diesWithParent(*syscall.SysProcAttr) {}
 
-// signalAll signals the command's group: there is nothing that lists descendants.
+// signalAll signals the command's group, because nothing lists its descendants.
 func signalAll(s syscall.Signal, group int) { _ = syscall.Kill(-group, s) }

@@ -38,35 +38,35 @@ number of instances may run: Postgres decides, so their limits are the same.
   GET  /metrics     for Prometheus
 
 An answer is 200 with "allowed" true or false. If no decision is known, it is
-503 for now, or 500 until somebody repairs the cause, such as a missing
+503 for now, or 500 until somebody fixes the cause, such as a missing
 migration. docs/serve.md has all requests and answers.
 
 The limits are those of the table pglimit.limits, which "pglimit limits" changes
-while it runs. Limiters that are named in a YAML file (--config), or by --limit,
-have their limit from there for keys for which the table has none, and settings:
+while it runs. A YAML file (--config), or --limit, names limiters with settings,
+and with a limit for keys that have none in the table:
 
   limiters:
     api:   {limit: 10/s burst 20}
     login: {limit: 5/1m, on_error: closed}
 
-Everybody who reaches the address may take, and reset keys. So it listens on
-this machine only, unless --listen says otherwise, and --token-file makes it
-ask for "Authorization: Bearer TOKEN" below /v1. A token has at least 16
-characters, such as those of "openssl rand -hex 32"; in the file, lines that
-begin with # are comments. It speaks no TLS: across a network, put a proxy in
-front of it.
+Anybody who can reach the address can take from and reset any key. So it listens
+on this machine only, unless --listen says otherwise, and --token-file makes it
+require "Authorization: Bearer TOKEN" below /v1. A token has at least 16
+characters, such as those of "openssl rand -hex 32"; lines of the file that
+begin with # are comments. It does not speak TLS: across a network, put a proxy
+in front of it.
 
-The database is migrated by "pglimit migrate up". The server starts without
-it, too, and is ready once it is there. It removes rows that are no longer
+Migrate the database with "pglimit migrate up". The server also starts without
+the database, and is ready once it is there. It removes rows that are no longer
 needed, as "pglimit cleanup" does, unless --no-cleanup is given.
 
-At SIGHUP it reads both files again. Bad ones change nothing, which is logged.
+At SIGHUP it reads both files again. Invalid ones are logged and change nothing.
 
-After Ctrl-C or SIGTERM, /readyz fails, and requests are answered as before
-for --drain, in which a load balancer sends them elsewhere. Then those under
-way are answered; who still waits after --grace gets 503. The exit code is 0,
-or 2 if some got no answer, or leases could not be given back. A second Ctrl-C
-kills it. What happens is logged to stderr (as JSON with --output json).`
+After Ctrl-C or SIGTERM, /readyz fails, and requests are still answered for
+--drain, while load balancers move to other instances. Then running requests are
+answered; those that still wait after --grace get 503. The exit code is 0,
+or 2 if some got no answer or leases could not be returned. A second Ctrl-C
+kills it. It logs to stderr (as JSON with --output json).`
 
 type serveFlags struct {
 	config    string
@@ -101,7 +101,7 @@ func newServeCommand(a *app) *cobra.Command {
 	flags.SortFlags = false
 	flags.StringVar(&f.config, "config", "", "YAML `FILE` that names the limiters")
 	flags.StringArrayVar(&f.limits, "limit", nil, "a limiter, as `NAME=TOKENS/PERIOD`, such as \"api=10/s burst 20\"; once for each")
-	flags.StringVar(&f.listen, "listen", "127.0.0.1:8080", "`ADDRESS` to listen on: host:port, or :port for everybody who reaches this machine")
+	flags.StringVar(&f.listen, "listen", "127.0.0.1:8080", "`ADDRESS` to listen on: host:port, or :port to accept connections from other machines")
 	flags.StringVar(&f.tokenFile, "token-file", "", "`FILE` with a token of at least 16 characters per line: requests below /v1 must bring one of them")
 	flags.StringVar(&f.gateway.Limiter, "gateway-limiter", "", "`HEADER` in which a gateway names the limiter when it asks /v1/gateway; its clients must not be able to set it")
 	flags.StringVar(&f.gateway.Key, "gateway-key", "", "`HEADER` in which a gateway names the key; its clients must not be able to set it")
@@ -220,7 +220,7 @@ func (f *serveFlags) readLimits() (limits []serve.Limit, err error) {
 	return limits, nil
 }
 
-// shortestToken is what nobody guesses.
+// shortestToken is a length that cannot be guessed.
 const shortestToken = 16
 
 // readTokens of the file, without blank lines and comments.
@@ -250,7 +250,7 @@ func (f *serveFlags) readTokens() (tokens []string, err error) {
 	return tokens, nil
 }
 
-// serveConfig is poolConfig for a process that lives long: its statements are prepared, unless a pooler is in between.
+// serveConfig is poolConfig for a long-running process: its statements are prepared, unless there is a pooler.
 func (a *app) serveConfig(conns int32) (*pgxpool.Config, error) {
 	config, err := a.poolConfig()
 	if err != nil {
@@ -266,8 +266,8 @@ func (a *app) serveConfig(conns int32) (*pgxpool.Config, error) {
 	return config, nil
 }
 
-// prepareWithoutPooler finds out by the first connection whether Postgres itself answers there, and prepares statements if it
-// does. A pooler such as PgBouncer makes up a process ID of its own, and may lead other clients to the statements.
+// prepareWithoutPooler checks with the first connection whether it reaches Postgres itself, and prepares statements if
+// so. A pooler such as PgBouncer invents a process ID, and may give the statements to other clients.
 func prepareWithoutPooler(config *pgxpool.Config) {
 	var mode atomic.Pointer[pgx.QueryExecMode] // nil: not known yet
 	config.BeforeConnect = func(ctx context.Context, c *pgx.ConnConfig) error {

@@ -13,7 +13,7 @@ import (
 func TestServeHelpHasAllOutcomes(t *testing.T) {
 	t.Parallel()
 	_, help, _ := call(t.Context(), "serve", "--help")
-	for _, want := range []string{"503 for now, or 500 until", "who still waits after --grace gets 503", "or 2 if some got no answer"} {
+	for _, want := range []string{"503 for now, or 500 until", "those that still wait after --grace get 503", "or 2 if some got no answer"} {
 		if !strings.Contains(help, want) {
 			t.Errorf("it does not say %q:\n%s", want, help)
 		}

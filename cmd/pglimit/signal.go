@@ -21,10 +21,9 @@ func (e endedBySignal) exitCode() int {
 	return 130
 }
 
-// untilSignal ends the context at the first Ctrl-C, SIGTERM, or SIGHUP (the terminal was
-// closed), so that commands can finish tidily. After that, signals do what they do to any
-// process: the second one kills. If SIGHUP is ignored, as under nohup, it stays so. To "serve" it says
-// something else: see reloadAtHUP.
+// untilSignal ends the context at the first Ctrl-C, SIGTERM, or SIGHUP (the terminal was closed), so that commands can
+// finish tidily. After that, signals have their usual effect: a second one kills. If SIGHUP is ignored, as under nohup,
+// it stays ignored. For "serve" it means something else: see reloadAtHUP.
 func untilSignal(parent context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(parent)
 	signals := make(chan os.Signal, 1)

@@ -9,8 +9,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// usagef returns the error of a command line that the command cannot make sense of. It
-// points to the help.
+// usagef returns the error for an invalid command line. It points to the help.
 func usagef(cmd *cobra.Command, format string, args ...any) error {
 	return fmt.Errorf("%s (see %q)", fmt.Sprintf(format, args...), cmd.CommandPath()+" --help")
 }
@@ -40,7 +39,7 @@ func flagError(cmd *cobra.Command, err error) error {
 	return usagef(cmd, "--%s is %q: %s", invalid.GetFlag().Name, invalid.GetValue(), why)
 }
 
-// similarFlags is a question, if names of flags begin as the given one, or the other way round.
+// similarFlags returns a question if the names of flags begin like the given one, or the other way round.
 func similarFlags(cmd *cobra.Command, name string) string {
 	var similar []string
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
@@ -61,7 +60,7 @@ func noArgs(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// stray is an argument as an error shows it, which must not have a password in it.
+// stray returns an argument as an error shows it, without a password.
 func stray(arg string) string {
 	if strings.ContainsAny(arg, ":=@") {
 		return "..." // a connection string, or a part of one
@@ -79,9 +78,8 @@ func oneKey(cmd *cobra.Command, args []string) error {
 	return usagef(cmd, "%s takes one KEY, not %d arguments: quote a key that has spaces", cmd.Name(), len(args))
 }
 
-// group makes a command of commands, which fails without one of them. Cobra alone would
-// print the help and succeed, and a deployment that forgot the "up" of "migrate up" would
-// look like one that has migrated.
+// group makes a command of commands, which fails without one of them. Cobra would print the help and succeed, and a
+// deployment that forgot the "up" of "migrate up" would seem to have migrated.
 func group(cmd *cobra.Command, members ...*cobra.Command) *cobra.Command {
 	cmd.AddCommand(members...)
 	cmd.Args = cobra.ArbitraryArgs

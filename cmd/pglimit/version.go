@@ -32,7 +32,7 @@ func newVersionCommand(a *app) *cobra.Command {
 	}
 }
 
-// moduleVersion is what --version prints; the command version prints more.
+// moduleVersion is printed by --version; the command version prints more.
 func moduleVersion() string {
 	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
 		return info.Main.Version

@@ -1,5 +1,5 @@
-// Command grpc is a gRPC server that answers each client ten times a minute, and each method apart. It
-// is a module of its own, as the adapter is: who limits HTTP only does not get gRPC.
+// Command grpc is a gRPC server that allows each client ten calls a minute per method. It is its own module, like the
+// adapter, so that HTTP services do not depend on gRPC.
 //
 //	DATABASE_URL=postgres://localhost/test go run .
 package main

@@ -1,5 +1,5 @@
-// Command hello answers each client ten times a second: the Go of the README and the first of
-// docs/guide.md, whole. It migrates the database of DATABASE_URL.
+// Command hello answers each client ten times a second. It has the Go of the README and the first of docs/guide.md in
+// full. It migrates the database of DATABASE_URL.
 //
 //	DATABASE_URL=postgres://localhost/test go run ./examples/hello
 package main

@@ -1,5 +1,5 @@
-// Command llm is a gateway to a language model: a request takes an estimate of its tokens from its user
-// and its organisation, both or none, and pays what it really cost when the model has answered.
+// Command llm is a gateway to a language model. A request takes an estimate of its tokens from its user and its
+// organisation, both or none, and pays the real cost when the model has answered.
 //
 //	DATABASE_URL=postgres://localhost/test go run ./examples/llm
 //	curl -i -H 'X-User: ann' -H 'X-Org: acme' -d 'prompt=Why is the sky blue?' localhost:8080/chat
@@ -32,7 +32,7 @@ func main() {
 	http.HandleFunc("POST /chat", func(w http.ResponseWriter, r *http.Request) {
 		prompt := r.FormValue("prompt")
 		estimate := int64(len(prompt)/4 + 500) // the longest answer is 500
-		group, err := users.DoAll(r.Context(), // of whom authentication says it is: here a gateway, by two fields
+		group, err := users.DoAll(r.Context(), // the authenticated user and organisation: here a gateway sets two fields
 			pglimit.Request{Key: r.Header.Get("X-User"), Tokens: estimate},
 			pglimit.Request{Limiter: "org", Key: r.Header.Get("X-Org"), Tokens: estimate, Limit: pglimit.PerHour(1500)})
 		switch {
@@ -41,7 +41,7 @@ func main() {
 		case !group.Allowed:
 			httplimit.Deny(w, r, group.Denied) // 429, with Retry-After and the limit that denied
 		default:
-			// Yours asks the model, with r.Context(). A failure costs 0; a client who hangs up pays too.
+			// Yours asks the model, with r.Context(). A failure costs 0. A client that disconnects pays too.
 			answer, cost := prompt, int64(2*len(strings.Fields(prompt)))
 			charged, err := users.Settle(r.Context(), group.Decisions[0], cost, group.Decisions[1:]...)
 			slog.Info("settled", "key", r.Header.Get("X-User"), "charged", charged.Granted, "error", err)

@@ -1,4 +1,4 @@
-// Command plans is a service whose users have plans: each has so many requests a minute and a day.
+// Command plans is a service whose users have plans, each with a limit per minute and per day.
 //
 //	DATABASE_URL=postgres://localhost/test go run ./examples/plans
 //	curl -i -H 'X-User: ann' localhost:8080
@@ -29,7 +29,7 @@ var (
 	planOf = map[string]plan{"ann": pro} // yours is in the database. A user who upgrades has the difference at once
 )
 
-// userOf is who authentication says that it is: here a gateway, which sets X-User on each request.
+// userOf returns the authenticated user: here a gateway sets X-User on each request.
 func userOf(r *http.Request) string { return r.Header.Get("X-User") }
 
 func main() {

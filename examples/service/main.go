@@ -1,11 +1,11 @@
-// Command service is an HTTP service with two limited endpoints, whole: migrations, limits,
-// metrics, cleanup of the database, graceful stop.
+// Command service is a complete HTTP service with two limited endpoints: migrations, limits, metrics, cleanup of the
+// database, graceful stop.
 //
 //	go run ./examples/service
 //
-// starts two instances of it on a throwaway Postgres, with users who make requests, and says
-// where to look. With --database-url or DATABASE_URL it is one instance on that database, which it
-// migrates. service.go is the part to copy.
+// starts two instances of it on a throwaway Postgres, with users who make requests, and prints their addresses. With
+// --database-url or DATABASE_URL it is one instance on that database, which it migrates. service.go is the part to
+// copy.
 package main
 
 import (
@@ -49,7 +49,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	listen := flags.String("listen", "127.0.0.1:8081", "`address` to serve on; a second instance takes the next port")
 	noDownload := flags.Bool("no-download", false, "do not fetch a Postgres where neither PostgreSQL nor Docker is installed")
 	users := -1
-	flags.Func("load", "make requests as so many `users` do, and let the page change how many; 0: none at first (default 50 for half a minute on a throwaway Postgres, else no load)", func(text string) (err error) {
+	flags.Func("load", "make the requests of this many `users`, and let the page change the number; 0: none at first (default 50 for half a minute on a throwaway Postgres, else no load)", func(text string) (err error) {
 		users, err = load.ParseUsers(text)
 		return err
 	})
@@ -68,7 +68,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		return fmt.Errorf("%q is too much: there are flags only (--help lists them)", extra)
 	}
 
-	// What may be wrong with the addresses is said before a Postgres is started.
+	// Check the addresses before a Postgres is started.
 	addresses := []string{*listen}
 	if *database == "" {
 		next, err := nextPort(*listen)
@@ -123,8 +123,8 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	return serve(ctx, url, listeners, users, lasts, out)
 }
 
-// serve runs an instance per listener, and the page about them, until ctx ends or one of them
-// fails. The load begins when the database is migrated: see [load.New].
+// serve runs an instance per listener, and the page about them, until ctx ends or one of them fails. The load begins
+// when the database is migrated: see [load.New].
 func serve(ctx context.Context, database string, listeners []net.Listener, users int, lasts time.Duration, out io.Writer) error {
 	var services []*service
 	var shown []live.Instance
@@ -177,5 +177,5 @@ func serve(ctx context.Context, database string, listeners []net.Listener, users
 }
 
 func say(out io.Writer, format string, args ...any) {
-	_, _ = fmt.Fprintf(out, format+"\n", args...) // nobody is left to tell
+	_, _ = fmt.Fprintf(out, format+"\n", args...) // stdout is gone
 }

@@ -38,7 +38,7 @@ type service struct {
 	migrated chan struct{} // closed when the database is
 }
 
-// newService makes the handlers. It asks Postgres nothing: a service starts although it is down.
+// newService makes the handlers. It does not call Postgres, so a service starts even if Postgres is down.
 func newService(ctx context.Context, database string) (*service, error) {
 	s := &service{mux: http.NewServeMux(), metrics: prometheus.NewRegistry(), migrated: make(chan struct{})}
 	if err := s.open(ctx, database); err != nil {
@@ -64,8 +64,8 @@ func (s *service) open(ctx context.Context, database string) (err error) {
 	return s.routes()
 }
 
-// prepare the database: migrate it, and begin to clean it up. It waits until Postgres answers or ctx
-// ends, and logs that it does; meanwhile the limited endpoints answer 503.
+// prepare migrates the database and starts its cleanup. It waits until Postgres answers or ctx ends, and logs that;
+// meanwhile the limited endpoints answer 503.
 func (s *service) prepare(ctx context.Context) {
 	// Any number of instances may do this at once.
 	err := migrations.Up(ctx, s.pool, migrations.WaitForServer(), migrations.WithoutExclusionRange(), migrations.WithLogger(slog.Default()))
@@ -97,8 +97,7 @@ func (s *service) routes() error {
 		}
 		s.limiters = append(s.limiters, limiter)
 
-		// The user is named by a header that a gateway sets after it has authenticated the user.
-		// A client that could set it as it likes would have no limit.
+		// A gateway that authenticates users sets this header. If clients could set it, they would have no limit.
 		limited := httplimit.New(limiter, httplimit.Config{Key: httplimit.Header("X-User")})
 		var handler http.Handler = promhttp.InstrumentHandlerDuration(seconds.MustCurryWith(prometheus.Labels{"handler": "/" + endpoint}), limited(answer(endpoint)))
 		handler = s.recorder.Handler(handler)
@@ -117,8 +116,8 @@ func answer(endpoint string) http.Handler {
 	})
 }
 
-// serve until ctx ends, and prepare the database meanwhile. Then requests under way get their
-// answers, within ten seconds.
+// serve serves until ctx ends, and prepares the database meanwhile. Then running requests get their answers, within ten
+// seconds.
 func (s *service) serve(ctx context.Context, listener net.Listener) error {
 	var preparing sync.WaitGroup
 	defer preparing.Wait()

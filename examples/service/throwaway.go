@@ -10,8 +10,8 @@ import (
 	"github.com/pglimit/ratelimit/internal/pgserver"
 )
 
-// throwaway starts a Postgres on this machine: from the binaries that are installed, in a container,
-// or, if it may download, from binaries that it fetches. remove leaves nothing of it but those.
+// throwaway starts a Postgres on this machine: from installed binaries, in a container, or, if it may download, from
+// downloaded binaries. remove leaves only those.
 func throwaway(ctx context.Context, download bool, out io.Writer) (url string, remove func() error, err error) {
 	o := pgserver.Options{Notice: func(what string) { say(out, "%s", what) }}
 	if !download {
@@ -40,7 +40,7 @@ func nextPort(address string) (string, error) {
 	return net.JoinHostPort(host, strconv.FormatUint(number, 10)), nil
 }
 
-// urlOf a listener, as this machine calls it.
+// urlOf returns the URL of a listener for this machine.
 func urlOf(address net.Addr) string {
 	host, port, err := net.SplitHostPort(address.String())
 	if ip := net.ParseIP(host); err != nil || ip.IsUnspecified() {

@@ -1,5 +1,5 @@
-// Command worker calls somebody else's API for each line of its input. However many workers run, on
-// however many machines, together they make no more calls than the API's quota allows.
+// Command worker calls a third-party API for each line of its input. All workers together, on any number of machines,
+// stay within the API's quota.
 //
 //	seq 100 | DATABASE_URL=postgres://localhost/test go run ./examples/worker
 package main

@@ -223,14 +223,17 @@ func (b Bucket) Grantable(nowNS int64, r *rate.Request) int64 {
 	return min(r.Tokens, b.Within(nowNS, r)) / unit * unit
 }
 
-// wait is the time, from nowNS, until that many tokens are there if nobody takes any. It is
-// rounded up to microseconds, because the database's clock counts in microseconds.
+// wait is the time, from nowNS, until that many tokens are there if nobody takes any.
 func (b Bucket) wait(nowNS, tokens int64, limit rate.Limit) time.Duration {
-	waitNS := b.untilFree(nowNS, tokens*int64(limit.Token()), limit)
-	if rest := waitNS % 1000; rest > 0 {
-		waitNS += 1000 - rest
+	return RoundUp(b.untilFree(nowNS, tokens*int64(limit.Token()), limit))
+}
+
+// RoundUp is that many nanoseconds, rounded up to microseconds, in which the database's clock counts.
+func RoundUp(ns int64) time.Duration {
+	if rest := ns % 1000; rest > 0 {
+		ns += min(1000-rest, math.MaxInt64-ns)
 	}
-	return time.Duration(waitNS)
+	return time.Duration(ns)
 }
 
 // untilFree is the time in nanoseconds, from nowNS, until that much of the window is free if

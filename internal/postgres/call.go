@@ -3,7 +3,7 @@ package postgres
 import (
 	"cmp"
 	"context"
-	_ "embed" // for the .sql files
+	"embed"
 	"errors"
 	"fmt"
 	"math"
@@ -26,6 +26,12 @@ func Statement(file, table string) string {
 		}
 	}
 	return strings.ReplaceAll(strings.Join(lines, "\n"), "$table", "pglimit."+table)
+}
+
+// StatementOf is Statement for a file of a package's folder sql.
+func StatementOf(files embed.FS, path, table string) string {
+	text, _ := files.ReadFile("sql/" + path) // a wrong path is an empty statement, which each test of the package meets
+	return Statement(string(text), table)
 }
 
 // Manner says how a call commits and waits. In the caller's transaction it is zero: that

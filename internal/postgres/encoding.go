@@ -54,6 +54,9 @@ func checkEncoding(client, server string) error {
 }
 
 func checkConn(conn *pgx.Conn) error {
+	if conn == nil {
+		return nil
+	}
 	client := conn.PgConn().ParameterStatus("client_encoding")
 	if client == "" { // a pooler does not say
 		return nil
@@ -70,9 +73,6 @@ func (s *pgxSession) check(args []any) error {
 	if tx, is := s.pgxSender.(interface{ Conn() *pgx.Conn }); is { // a pgx.Tx
 		conn = tx.Conn()
 	}
-	if conn == nil {
-		return nil
-	}
 	return checkConn(conn)
 }
 
@@ -83,12 +83,7 @@ func (s *sqlSession) check(ctx context.Context, args []any) error {
 		return nil
 	}
 	if conn, is := s.sender.(*sql.Conn); is {
-		return conn.Raw(func(driver any) error {
-			if pgxDriver, is := driver.(interface{ Conn() *pgx.Conn }); is {
-				return checkConn(pgxDriver.Conn())
-			}
-			return nil
-		})
+		return checkConn(pgxOf(conn))
 	}
 	var client, server string
 	if err := s.Row(ctx, "select pg_catalog.current_setting('client_encoding'), pg_catalog.current_setting('server_encoding')", nil, &client, &server); err != nil {

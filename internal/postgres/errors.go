@@ -18,12 +18,14 @@ import (
 const (
 	FeatureNotSupported   = "0A000"
 	ReadOnlyTransaction   = "25006"
+	NoSuchStatement       = "26000"
 	InvalidSchemaName     = "3F000"
 	SerializationFailure  = "40001"
 	DeadlockDetected      = "40P01"
 	InsufficientPrivilege = "42501"
 	UndefinedFunction     = "42883"
 	UndefinedTable        = "42P01"
+	DuplicateStatement    = "42P05"
 	TooManyConnections    = "53300"
 	LockNotAvailable      = "55P03"
 	QueryCanceled         = "57014"
@@ -51,7 +53,7 @@ var meanings = []struct {
 	// A pooler moved the call to a connection where the prepared statement is missing, or where another client's
 	// has the same name, or is the unnamed one: with another number of arguments, or of other types (54000: more
 	// dimensions than an array can have). A FATAL 08P01 is PgBouncer's own: it has no server.
-	{[]string{"26000", "42P05", "22P03", "54000", "ERROR 08P01"}, rate.ErrPooler, useExec},
+	{[]string{NoSuchStatement, DuplicateStatement, "22P03", "54000", "ERROR 08P01"}, rate.ErrPooler, useExec},
 
 	{[]string{"FATAL 22"}, rate.ErrSetting, "the server refuses a setting of the connection"},
 

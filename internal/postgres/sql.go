@@ -75,15 +75,22 @@ func (p sqlPool) use(ctx context.Context, f func(rate.Session) error) error {
 // sqlAddressOf the server, if the driver says it.
 func sqlAddressOf(conn *sql.Conn) func() string {
 	return func() string {
-		address := "of the *sql.DB"
-		_ = conn.Raw(func(driver any) error {
-			if pgxDriver, is := driver.(interface{ Conn() *pgx.Conn }); is {
-				address = addressOf(pgxDriver.Conn())()
-			}
-			return nil
-		})
-		return address
+		if under := pgxOf(conn); under != nil {
+			return addressOf(under)()
+		}
+		return "of the *sql.DB"
 	}
+}
+
+// pgxOf is pgx's connection below; nil, if the driver is another one.
+func pgxOf(conn *sql.Conn) (under *pgx.Conn) {
+	_ = conn.Raw(func(driver any) error {
+		if pgxDriver, is := driver.(interface{ Conn() *pgx.Conn }); is {
+			under = pgxDriver.Conn()
+		}
+		return nil
+	})
+	return under
 }
 
 // discard a connection: it is not to be used again.

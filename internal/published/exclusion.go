@@ -4,6 +4,7 @@ import (
 	"context"
 	_ "embed"
 
+	"github.com/pglimit/ratelimit/internal/postgres"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
@@ -28,7 +29,7 @@ func NewExclusion(schema string) Exclusion {
 func (s Exclusion) Take(ctx context.Context, session rate.Session, requests []rate.Request) ([]rate.Decision, error) {
 	return s.takeEach(requests, func(r rate.Request, intervalUS int64) (granted bool, d rate.Decision, err error) {
 		d.At, granted, err = scanTime(ctx, session, s.insert, r.Key, intervalUS)
-		if isCode(err, exclusionViolation) {
+		if postgres.Is(err, exclusionViolation) {
 			err = nil
 		}
 		return granted, d, err

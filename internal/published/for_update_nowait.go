@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/pglimit/ratelimit/internal/postgres"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
@@ -72,7 +73,7 @@ func (s ForUpdateNowait) take(ctx context.Context, session rate.Session, key str
 		}
 		granted = false
 		_, failed := conn.Exec(ctx, "rollback")
-		if isCode(err, lockNotAvailable) {
+		if postgres.Is(err, postgres.LockNotAvailable) {
 			d, err = rate.Decision{Contended: true}, nil
 		}
 		return cmp.Or(err, failed)

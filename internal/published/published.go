@@ -21,16 +21,15 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/pglimit/ratelimit/internal/bucket"
+	"github.com/pglimit/ratelimit/internal/postgres"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
 // SQLSTATE codes, see appendix A of the PostgreSQL manual.
 const (
 	exclusionViolation = "23P01"
-	lockNotAvailable   = "55P03"
 	undefinedObject    = "42704"
 )
 
@@ -42,8 +41,7 @@ var schemaFile string
 // pglimit's migrations create it.
 func Create(ctx context.Context, session rate.Session, schema string) error {
 	_, err := session.Exec(ctx, statement(schemaFile, schema))
-	var pg *pgconn.PgError
-	if errors.As(err, &pg) && pg.Code == undefinedObject {
+	if postgres.Is(err, undefinedObject) {
 		return fmt.Errorf("the published exclusion constraint needs the extension btree_gist: create extension btree_gist: %w", err)
 	}
 	return err
@@ -64,13 +62,7 @@ func Strategies(schema string) []rate.Strategy {
 // statement returns the text of a .sql file as it is sent: without comment lines, and with the
 // schema's name.
 func statement(file, schema string) string {
-	var lines []string
-	for line := range strings.Lines(file) {
-		if trimmed := strings.TrimSpace(line); trimmed != "" && !strings.HasPrefix(trimmed, "--") {
-			lines = append(lines, strings.TrimRight(line, "\n"))
-		}
-	}
-	return strings.ReplaceAll(strings.Join(lines, "\n"), "$schema", pgx.Identifier{schema}.Sanitize())
+	return strings.ReplaceAll(postgres.Statement(file, ""), "$schema", pgx.Identifier{schema}.Sanitize())
 }
 
 // table is the common part of the three: the name of a table in the schema, and a burst of one.
@@ -121,12 +113,6 @@ func (t table) takeEach(requests []rate.Request, take func(r rate.Request, inter
 		decisions[i] = d
 	}
 	return decisions, nil
-}
-
-// isCode says whether the error is of Postgres, with that SQLSTATE.
-func isCode(err error, code string) bool {
-	var pg *pgconn.PgError
-	return errors.As(err, &pg) && pg.Code == code
 }
 
 // scanTime sends a statement that returns one time if the request is granted, and otherwise no row.

@@ -21,8 +21,8 @@ begin
             coalesce(case when new.action <> 'places' then new.limit_text end, '1/s'), 1, null, null, null) r;
         if new.max_wait is not null and (new.action = 'enforce' and (new.max_wait ~ '^[1-9][0-9]{0,5}%$'
                 or pglimit.period_ns_of(new.max_wait) between 1 and 200 * 365 * 86400000000000)) is not true then
-            raise exception 'pglimit: %', 'the longest wait is a duration such as 30s or a share of the limit''s '
-                'period such as 50%, and goes with the action enforce' using errcode = 'invalid_parameter_value';
+            raise exception 'pglimit: %', 'the longest wait is a period such as 30s or a share of the limit''s '
+                'such as 50%, and goes with the action enforce' using errcode = 'invalid_parameter_value';
         end if;
     end if;
     new.changed_by := coalesce(nullif(current_setting('pglimit.by', true), ''), session_user);

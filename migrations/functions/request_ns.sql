@@ -3,8 +3,8 @@
 -- rounded up), and the window, which is the price of a burst and fits a bigint; and the calendar of a limit per calendar
 -- window, for window_end_ns, with which a token costs 1. Fails with SQLSTATE 22023.
 --
--- The text is read as rate.ParseLimit does in Go: "100/1m burst 20", "10/s", "5/1d", "1000/day fixed",
--- "10000/month from 15 Europe/Berlin". The rules are those of
+-- The text is read as rate.ParseLimit does in Go: N/[n]unit [burst N] ("100/1m burst 20", "10/s", "1000/day"), or a
+-- window of the calendar ("1000/day fixed", "10000/month from 15 Europe/Berlin"). The rules are those of
 -- rate.Request.Validate and rate.Limit.Validate.
 create or replace function pglimit.request_ns(
     limiter text, key text, limit_text text, n bigint, tokens bigint, period interval, burst bigint, out token_ns bigint, out window_ns bigint, out calendar text
@@ -12,15 +12,13 @@ create or replace function pglimit.request_ns(
 language plpgsql immutable parallel safe set search_path = '' as $$
 declare
     longest_ns constant bigint := 200 * 365 * 86400000000000;
-    given constant text := pglimit.trimmed(limit_text);
-    words constant text collate "C" := lower(given collate "C");
-    rate constant text collate "C" := split_part(words, 'burst', 1);
-    tokens_word constant text := pglimit.trimmed(split_part(rate, '/', 1));
-    period_word constant text collate "C" := pglimit.trimmed(substr(rate, strpos(rate, '/') + 1));
-    duration_word constant text := pglimit.trimmed(substr(left(given, length(rate)), strpos(rate, '/') + 1)); -- as it was written: 1M might be a month
-    burst_word constant text := pglimit.trimmed(substr(words, nullif(strpos(words, 'burst'), 0) + 5)); -- null: there is none
-    window_words constant text[] := regexp_match(period_word,
-        '^(second|minute|hour|day|week|month|year)(?:[[:space:]]+from[[:space:]]+([a-z]+day|[0-9]{1,2}))?(?:[[:space:]]+(fixed|utc|etc/[a-z0-9+-]+|[a-z_-]+(?:/[a-z_-]+)+))?$');
+    words constant text[] := array_remove(string_to_array(limit_text, ' '), '');
+    tokens_word constant text := split_part(words[1], '/', 1);
+    period_word constant text := substr(words[1], length(tokens_word) + 2);
+    unit constant text := ltrim(period_word, '0123456789');
+    first constant text := case words[2] when 'from' then words[3] end; -- day of a window
+    zone constant text := nullif(words[case words[2] when 'from' then 4 else 2 end], 'burst');
+    burst_word constant text := words[array_position(words, 'burst') + 1]; -- null: there is none
     period_ns bigint;
     why text := case
         when (octet_length(limiter) between 1 and 128) is not true
@@ -39,28 +37,29 @@ declare
     end;
 begin
     if limit_text is not null and why is null then
-        tokens := pglimit.whole_number(replace(tokens_word, '_', ''));
-        if window_words is not null then
-            calendar := window_words[1] || coalesce(' from ' || window_words[2], '') || ' ' ||
-                coalesce(substr(given, strpos(words, nullif(window_words[3], 'fixed')), length(window_words[3])), 'utc'); -- as it was written, for errors
+        tokens := pglimit.whole_number(tokens_word);
+        burst := pglimit.whole_number(coalesce(burst_word, tokens_word));
+        if unit in ('month', 'year') or num_nonnulls(first, zone) > 0 then
+            calendar := concat_ws(' from ', unit, first) || ' ' || coalesce(nullif(zone, 'fixed'), 'UTC');
             period_ns := 1;
         else
-            period_ns := pglimit.period_ns_of(duration_word);
+            period_ns := pglimit.period_ns_of(period_word);
         end if;
-        burst := case when burst_word is null then tokens else pglimit.whole_number(replace(burst_word, '_', '')) end;
         why := 'limit ' || to_json(limit_text) || ': ' || case
-            when strpos(rate, '/') = 0 then 'there is no "/" between tokens and period'
+            when limit_text !~ ('^ *[^ /]*/[^ ]*( +from +([a-z]+day|[0-9]+))?'
+                '( +(fixed|UTC|Etc/[A-Za-z0-9+-]+|[A-Za-z_-]+(/[A-Za-z_-]+)+))?( +burst +[^ ]+)? *$')
+                then 'it must be tokens/period, then perhaps "from 15", "fixed" or a time zone such as Europe/Berlin, '
+                    'then perhaps "burst 20"'
             when tokens is null then format('tokens %s is not a whole number', to_json(tokens_word))
-            when period_ns is null then format('period %s is not a duration such as 500ms, 1m30s or 1d, or a unit such as s, m, h or d', to_json(duration_word))
-            when window_words[1] not in ('month', 'year') and num_nonnulls(window_words[2], window_words[3]) = 0
-                then format('period %s is a calendar window: write "%s fixed", or name its time zone; for tokens that come back one by one, "1%s"',
-                    to_json(period_word), window_words[1], left(window_words[1], 1))
-            when window_words[2] is not null and case window_words[1]
-                when 'week' then array_position('{monday,tuesday,wednesday,thursday,friday,saturday,sunday}', window_words[2]) is null
-                when 'month' then window_words[2] !~ '^0?([1-9]|[12][0-9]|3[01])$' else true end
-                then format('a %s from %s: a week is from monday to sunday, a month from 1 to 31', window_words[1], window_words[2])
+            when calendar is not null and period_word !~ '^1?(second|minute|hour|day|week|month|year)$'
+                then format('period %s is no window of the calendar: write second, minute, hour, day, week, month or '
+                    'year', to_json(period_word))
+            when period_ns is null
+                then format('period %s is not a whole number of ms, s, m, h, day or week such as 90s, nor month or '
+                    'year', to_json(period_word))
             when burst is null then format('burst %s is not a whole number', to_json(burst_word))
-            when burst_word is not null and burst = 0 then 'the burst must be at least 1'
+            when unit || first !~ '^(week(mon|tues|wednes|thurs|fri|satur|sun)day|month([1-9]|[12][0-9]|3[01]))$'
+                then format('a %s from %s: a week is from monday to sunday, a month from 1 to 31', unit, first)
         end;
     elsif why is null then
         period_ns := extract(epoch from period) * 1000000000;

@@ -149,60 +149,34 @@ end
 $$;
 -- +goose StatementEnd
 
--- Returns the number that digits spell, with or without a sign. Null if they spell no whole number,
--- or one that does not fit a bigint.
-create or replace function pglimit.whole_number(digits text) returns bigint
+-- Returns how much the digits are in these units. Null if they are no digits, or it does not fit a bigint.
+create or replace function pglimit.whole_number(digits text, unit bigint default 1) returns bigint
 language sql immutable parallel safe
 return case
-    when digits collate "C" !~ '^[+-]?[0-9]+$' then null
-    when digits::numeric between -9223372036854775808 and 9223372036854775807 then digits::bigint
+    when digits collate "C" !~ '^0*[0-9]{1,19}$' then null
+    when digits::numeric * unit <= 9223372036854775807 then digits::bigint * unit
 end;
 
 -- +goose StatementBegin
--- Returns the nanoseconds of the period of a limit: a Go duration ("1m30s", "1.5h"), or a whole number
--- of days or weeks ("2w"). A number 1 before the unit may be left out. Null if the text is no period, or one that does
--- not fit a bigint. A period may be zero or negative: pglimit.request_ns refuses that.
+-- Returns the nanoseconds of a period, [n]unit: "90s", "36h", "day". Null if the text is none, or one that does not fit
+-- a bigint. A month and a year are windows of the calendar. The units are those of rate.ParseLimit.
 create or replace function pglimit.period_ns_of(period text) returns bigint
 language plpgsql immutable parallel safe set search_path = '' as $$
 declare
-    word constant text collate "C" := case when left(period, 1) collate "C" between 'a' and 'z' then '1' else '' end || period;
-    ns numeric := 0;
-    part text[];
-    fraction text;
-    unit_ns numeric;
+    unit constant text := ltrim(period, '0123456789');
 begin
-    if right(word, 1) in ('d', 'w') then
-        ns := pglimit.whole_number(left(word, -1)) * case right(word, 1) when 'd' then 86400000000000 else 604800000000000 end::numeric;
-    elsif word ~ '^[+-]?(([0-9]+[.]?[0-9]*|[.][0-9]+)[^0-9.+-]+)+$' then
-        for part in select regexp_matches(ltrim(word, '+-'), '([0-9]*)[.]?([0-9]*)([^0-9.]+)', 'g') loop
-            unit_ns := case part[3] when 'h' then 3600000000000 when 'm' then 60000000000 when 's' then 1000000000 when 'ms' then 1000000 when 'us' then 1000 when 'ns' then 1
-                -- With a micro sign or a small Greek mu before the s. Any other unit is none, and makes the sum null.
-                else case when encode(convert_to(part[3], 'UTF8'), 'hex') in ('c2b573', 'cebc73') then 1000 end
-            end;
-            ns := ns + coalesce(nullif(part[1], '')::numeric, 0) * unit_ns;
-            -- Go reckons a fraction in floating point, with as many digits as fit an integer.
-            fraction := left('0' || part[2], 300);
-            while fraction::numeric > 9223372036854775808 loop
-                fraction := left(fraction, -1);
-            end loop;
-            ns := ns + trunc(fraction::double precision * (unit_ns::double precision / ('1e' || length(fraction) - 1)::double precision))::numeric;
-        end loop;
-        ns := case when left(word, 1) = '-' then -ns else ns end;
-    elsif word !~ '^[+-]?0$' then
-        return null;
-    end if;
-    return case when ns between -9223372036854775808 and 9223372036854775807 then ns end;
+    return pglimit.whole_number(coalesce(nullif(left(period, -length(unit)), ''), '1'), case
+        when unit = 'ns' then 1
+        when unit in ('ms', 'millisecond', 'milliseconds') then 1000000
+        when unit in ('s', 'sec', 'second', 'seconds') then 1000000000
+        when unit in ('m', 'min', 'minute', 'minutes') then 60000000000
+        when unit in ('h', 'hour', 'hours') then 3600000000000
+        when unit in ('day', 'days') then 86400000000000
+        when unit in ('week', 'weeks') then 604800000000000
+    end);
 end
 $$;
 -- +goose StatementEnd
-
--- Returns the text without white space around it. White space is what Unicode calls so, as for Go's
--- strings.TrimSpace. "!" stands for a backslash: what one in a string means depends on
--- standard_conforming_strings, so no string here has any.
-create or replace function pglimit.trimmed(text) returns text
-language sql immutable parallel safe
-return regexp_replace($1 collate "C", replace(
-    '^[!u0009-!u000d !u0085!u00a0!u1680!u2000-!u200a!u2028!u2029!u202f!u205f!u3000]+|[!u0009-!u000d !u0085!u00a0!u1680!u2000-!u200a!u2028!u2029!u202f!u205f!u3000]+$', '!', chr(92)), '', 'g');
 
 -- +goose StatementBegin
 -- Checks a request: the names of its bucket, its limit, and n. The limit is limit_text, or tokens, period and burst
@@ -210,8 +184,8 @@ return regexp_replace($1 collate "C", replace(
 -- rounded up), and the window, which is the price of a burst and fits a bigint; and the calendar of a limit per calendar
 -- window, for window_end_ns, with which a token costs 1. Fails with SQLSTATE 22023.
 --
--- The text is read as rate.ParseLimit does in Go: "100/1m burst 20", "10/s", "5/1d", "1000/day fixed",
--- "10000/month from 15 Europe/Berlin". The rules are those of
+-- The text is read as rate.ParseLimit does in Go: N/[n]unit [burst N] ("100/1m burst 20", "10/s", "1000/day"), or a
+-- window of the calendar ("1000/day fixed", "10000/month from 15 Europe/Berlin"). The rules are those of
 -- rate.Request.Validate and rate.Limit.Validate.
 create or replace function pglimit.request_ns(
     limiter text, key text, limit_text text, n bigint, tokens bigint, period interval, burst bigint, out token_ns bigint, out window_ns bigint, out calendar text
@@ -219,15 +193,13 @@ create or replace function pglimit.request_ns(
 language plpgsql immutable parallel safe set search_path = '' as $$
 declare
     longest_ns constant bigint := 200 * 365 * 86400000000000;
-    given constant text := pglimit.trimmed(limit_text);
-    words constant text collate "C" := lower(given collate "C");
-    rate constant text collate "C" := split_part(words, 'burst', 1);
-    tokens_word constant text := pglimit.trimmed(split_part(rate, '/', 1));
-    period_word constant text collate "C" := pglimit.trimmed(substr(rate, strpos(rate, '/') + 1));
-    duration_word constant text := pglimit.trimmed(substr(left(given, length(rate)), strpos(rate, '/') + 1)); -- as it was written: 1M might be a month
-    burst_word constant text := pglimit.trimmed(substr(words, nullif(strpos(words, 'burst'), 0) + 5)); -- null: there is none
-    window_words constant text[] := regexp_match(period_word,
-        '^(second|minute|hour|day|week|month|year)(?:[[:space:]]+from[[:space:]]+([a-z]+day|[0-9]{1,2}))?(?:[[:space:]]+(fixed|utc|etc/[a-z0-9+-]+|[a-z_-]+(?:/[a-z_-]+)+))?$');
+    words constant text[] := array_remove(string_to_array(limit_text, ' '), '');
+    tokens_word constant text := split_part(words[1], '/', 1);
+    period_word constant text := substr(words[1], length(tokens_word) + 2);
+    unit constant text := ltrim(period_word, '0123456789');
+    first constant text := case words[2] when 'from' then words[3] end; -- day of a window
+    zone constant text := nullif(words[case words[2] when 'from' then 4 else 2 end], 'burst');
+    burst_word constant text := words[array_position(words, 'burst') + 1]; -- null: there is none
     period_ns bigint;
     why text := case
         when (octet_length(limiter) between 1 and 128) is not true
@@ -246,28 +218,29 @@ declare
     end;
 begin
     if limit_text is not null and why is null then
-        tokens := pglimit.whole_number(replace(tokens_word, '_', ''));
-        if window_words is not null then
-            calendar := window_words[1] || coalesce(' from ' || window_words[2], '') || ' ' ||
-                coalesce(substr(given, strpos(words, nullif(window_words[3], 'fixed')), length(window_words[3])), 'utc'); -- as it was written, for errors
+        tokens := pglimit.whole_number(tokens_word);
+        burst := pglimit.whole_number(coalesce(burst_word, tokens_word));
+        if unit in ('month', 'year') or num_nonnulls(first, zone) > 0 then
+            calendar := concat_ws(' from ', unit, first) || ' ' || coalesce(nullif(zone, 'fixed'), 'UTC');
             period_ns := 1;
         else
-            period_ns := pglimit.period_ns_of(duration_word);
+            period_ns := pglimit.period_ns_of(period_word);
         end if;
-        burst := case when burst_word is null then tokens else pglimit.whole_number(replace(burst_word, '_', '')) end;
         why := 'limit ' || to_json(limit_text) || ': ' || case
-            when strpos(rate, '/') = 0 then 'there is no "/" between tokens and period'
+            when limit_text !~ ('^ *[^ /]*/[^ ]*( +from +([a-z]+day|[0-9]+))?'
+                '( +(fixed|UTC|Etc/[A-Za-z0-9+-]+|[A-Za-z_-]+(/[A-Za-z_-]+)+))?( +burst +[^ ]+)? *$')
+                then 'it must be tokens/period, then perhaps "from 15", "fixed" or a time zone such as Europe/Berlin, '
+                    'then perhaps "burst 20"'
             when tokens is null then format('tokens %s is not a whole number', to_json(tokens_word))
-            when period_ns is null then format('period %s is not a duration such as 500ms, 1m30s or 1d, or a unit such as s, m, h or d', to_json(duration_word))
-            when window_words[1] not in ('month', 'year') and num_nonnulls(window_words[2], window_words[3]) = 0
-                then format('period %s is a calendar window: write "%s fixed", or name its time zone; for tokens that come back one by one, "1%s"',
-                    to_json(period_word), window_words[1], left(window_words[1], 1))
-            when window_words[2] is not null and case window_words[1]
-                when 'week' then array_position('{monday,tuesday,wednesday,thursday,friday,saturday,sunday}', window_words[2]) is null
-                when 'month' then window_words[2] !~ '^0?([1-9]|[12][0-9]|3[01])$' else true end
-                then format('a %s from %s: a week is from monday to sunday, a month from 1 to 31', window_words[1], window_words[2])
+            when calendar is not null and period_word !~ '^1?(second|minute|hour|day|week|month|year)$'
+                then format('period %s is no window of the calendar: write second, minute, hour, day, week, month or '
+                    'year', to_json(period_word))
+            when period_ns is null
+                then format('period %s is not a whole number of ms, s, m, h, day or week such as 90s, nor month or '
+                    'year', to_json(period_word))
             when burst is null then format('burst %s is not a whole number', to_json(burst_word))
-            when burst_word is not null and burst = 0 then 'the burst must be at least 1'
+            when unit || first !~ '^(week(mon|tues|wednes|thurs|fri|satur|sun)day|month([1-9]|[12][0-9]|3[01]))$'
+                then format('a %s from %s: a week is from monday to sunday, a month from 1 to 31', unit, first)
         end;
     elsif why is null then
         period_ns := extract(epoch from period) * 1000000000;
@@ -1714,8 +1687,8 @@ begin
             coalesce(case when new.action <> 'places' then new.limit_text end, '1/s'), 1, null, null, null) r;
         if new.max_wait is not null and (new.action = 'enforce' and (new.max_wait ~ '^[1-9][0-9]{0,5}%$'
                 or pglimit.period_ns_of(new.max_wait) between 1 and 200 * 365 * 86400000000000)) is not true then
-            raise exception 'pglimit: %', 'the longest wait is a duration such as 30s or a share of the limit''s '
-                'period such as 50%, and goes with the action enforce' using errcode = 'invalid_parameter_value';
+            raise exception 'pglimit: %', 'the longest wait is a period such as 30s or a share of the limit''s '
+                'such as 50%, and goes with the action enforce' using errcode = 'invalid_parameter_value';
         end if;
     end if;
     new.changed_by := coalesce(nullif(current_setting('pglimit.by', true), ''), session_user);
@@ -2415,7 +2388,6 @@ drop function pglimit.acquire;
 drop function pglimit.time_of;
 drop function pglimit.set_limit;
 drop function pglimit.request_ns;
-drop function pglimit.trimmed;
 drop function pglimit.period_ns_of;
 drop function pglimit.whole_number;
 drop function pglimit.renew;

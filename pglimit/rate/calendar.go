@@ -24,10 +24,12 @@ var calendars = []calendar{
 var weekdays = []string{"monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"}
 
 // monthDay is the day on which a month begins.
-var monthDay = regexp.MustCompile(`^(0?[1-9]|[12][0-9]|3[01])$`)
+var monthDay = regexp.MustCompile(`^([1-9]|[12][0-9]|3[01])$`)
 
-// zoneName is how a time zone is written. Abbreviations and offsets are left out: in Postgres, UTC+2 is west of UTC.
-var zoneName = regexp.MustCompile(`^(UTC|(?i:etc)/[A-Za-z0-9+-]+|[A-Za-z_-]+(/[A-Za-z_-]+)+)$`)
+// zones is how a time zone is written. Abbreviations and offsets are left out: in Postgres, UTC+2 is west of UTC.
+const zones = `UTC|Etc/[A-Za-z0-9+-]+|[A-Za-z_-]+(?:/[A-Za-z_-]+)+`
+
+var zoneName = regexp.MustCompile(`^(?:` + zones + `)$`)
 
 // ErrAheadInCalendar is what strategies say to a request that takes ahead under a limit with a Calendar.
 var ErrAheadInCalendar = fmt.Errorf(

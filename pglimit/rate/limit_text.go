@@ -1,50 +1,77 @@
 package rate
 
 import (
+	"cmp"
 	"fmt"
 	"math"
+	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 )
 
-// ParseLimit reads a limit as people write it: "100/1m burst 20", "10/s",
-// "1/36h", "5/1d". The tokens are a whole number, which may have underscores
-// ("1_000_000"). The period is a Go duration, or a whole number of days ("1d" is
-// 24h) or weeks ("1w" is 7d), its units in small letters; a number 1 before the unit may be left out. Without
-// "burst N" the burst equals the tokens. A window of the calendar (second, minute, hour, day, week, month or year, see
-// [Limit.Fixed]) is written with its time zone, or "fixed" for UTC: "1000/day fixed", "10000/month",
-// "10000/month from 15 Europe/Berlin", "500/week from sunday fixed". The limit that it returns is valid.
+// limitText takes a limit apart: tokens, the number and the unit of the period, first day, time zone, burst.
+// pglimit.request_ns has the same expression.
+var limitText = regexp.MustCompile(`^ *([^ /]*)/([0-9]*)([^ ]*)` +
+	`(?: +from +([a-z]+day|[0-9]+))?(?: +(fixed|` + zones + `))?(?: +burst +([^ ]+))? *$`)
+
+const (
+	day  = 24 * time.Hour
+	week = 7 * day
+)
+
+// units of a period. pglimit.period_ns_of has the same.
+var units = map[string]time.Duration{
+	"ns": time.Nanosecond,
+	"ms": time.Millisecond, "millisecond": time.Millisecond, "milliseconds": time.Millisecond,
+	"s": time.Second, "sec": time.Second, "second": time.Second, "seconds": time.Second,
+	"m": time.Minute, "min": time.Minute, "minute": time.Minute, "minutes": time.Minute,
+	"h": time.Hour, "hour": time.Hour, "hours": time.Hour,
+	"day": day, "days": day, "week": week, "weeks": week,
+}
+
+// ParseLimit reads a limit as people write it, N/[n]unit [burst N]: "100/1m burst 20", "10/s", "1000/day", "1/36h".
+// Without "burst N" the burst equals the tokens.
+//
+// The units are ms, s, m, h, day and week, or a word: millisecond, sec, second, min, minute, hour, or the plural of
+// one; and ns, in which [Limit.String] writes a period that is no whole number of milliseconds. A day has 24 hours. The
+// numbers are whole, and there are no sums: 1m30s is written 90s.
+//
+// A window of the calendar (second, minute, hour, day, week, month or year, see [Limit.Fixed]) is written with its time
+// zone, or "fixed" for UTC: "1000/day fixed", "10000/month from 15 Europe/Berlin", "500/week from sunday fixed". A month
+// and a year are always windows: "10000/month". The limit that it returns is valid.
 func ParseLimit(text string) (Limit, error) {
 	fail := func(why string, args ...any) (Limit, error) {
-		return Limit{}, fmt.Errorf("pglimit: limit %q: %s (write it like %q)", text, fmt.Sprintf(why, args...), "100/1m burst 20")
+		return Limit{}, fmt.Errorf(`pglimit: limit %q: %s (write it like "100/1m burst 20")`, text, fmt.Sprintf(why, args...))
 	}
-	rate, burst, hasBurst := cutBurst(strings.TrimSpace(text))
-	tokens, period, ok := strings.Cut(rate, "/")
-	if !ok {
-		return fail("there is no \"/\" between tokens and period")
+	parts := limitText.FindStringSubmatch(text)
+	if parts == nil {
+		return fail(`it must be tokens/period, then perhaps "from 15", "fixed" or a time zone such as Europe/Berlin, ` +
+			`then perhaps "burst 20"`)
 	}
-	tokens, burst = strings.ToLower(tokens), strings.ToLower(burst)
+	tokens, period, unit, from, zone, burst := parts[1], parts[2]+parts[3], parts[3], parts[4], parts[5], parts[6]
 	var l Limit
-	var err error
-	if l.Tokens, err = parseCount(tokens); err != nil {
-		return fail("tokens %q is not a whole number", strings.TrimSpace(tokens))
+	var ok bool
+	if l.Tokens, ok = parseWhole(tokens, 1); !ok {
+		return fail("tokens %q is not a whole number", tokens)
 	}
-	if words := strings.FieldsFunc(strings.TrimSpace(period), isSpace); len(words) > 0 && l.parseCalendar(words) {
-		if word := lower(words[0]); len(words) == 1 && l.Period <= week {
-			return fail("period %q is a calendar window: write \"%s fixed\", or name its time zone; for tokens that come back one by one, \"1%.1s\"", word, word, word)
+	if unit == "month" || unit == "year" || from != "" || zone != "" {
+		i := slices.IndexFunc(calendars, func(c calendar) bool { return period == c.unit || period == "1"+c.unit })
+		if i < 0 {
+			return fail("period %q is no window of the calendar: write second, minute, hour, day, week, month or year", period)
 		}
-	} else if l.Period, err = parsePeriod(strings.TrimSpace(period)); err != nil { // no capitals: 1M might be a month
-		return fail("period %q is not a duration such as 500ms, 1m30s or 1d, or a unit such as s, m, h or d", strings.TrimSpace(period))
+		if zone == "" || zone == "fixed" {
+			zone = "UTC"
+		}
+		l.Period, l.Calendar = calendars[i].longest, calendarText(unit, from, zone)
+	} else if ns, ok := parseWhole(cmp.Or(parts[2], "1"), units[unit]); ok {
+		l.Period = time.Duration(ns)
+	} else {
+		return fail("period %q is not a whole number of ms, s, m, h, day or week such as 90s, nor month or year", period)
 	}
-	l.Burst = l.Tokens
-	if hasBurst {
-		if l.Burst, err = parseCount(burst); err != nil {
-			return fail("burst %q is not a whole number", strings.TrimSpace(burst))
-		}
-		if l.Burst == 0 {
-			return fail("the burst must be at least 1")
-		}
+	if l.Burst, ok = parseWhole(cmp.Or(burst, tokens), 1); !ok {
+		return fail("burst %q is not a whole number", burst)
 	}
 	if err := l.Validate(); err != nil {
 		return Limit{}, err
@@ -69,82 +96,19 @@ func (l Limit) String() string {
 	return text
 }
 
-// cutBurst cuts the text around "burst", in any case.
-func cutBurst(text string) (rate, burst string, found bool) {
-	if i := strings.Index(lower(text), "burst"); i >= 0 {
-		return text[:i], text[i+len("burst"):], true
-	}
-	return text, "", false
+// parseWhole returns how much the digits are in these units. False if they are no digits, unit is 0, or it is too much.
+func parseWhole(digits string, unit time.Duration) (int64, bool) {
+	n, err := strconv.ParseUint(digits, 10, 64)
+	return int64(n) * int64(unit), err == nil && unit > 0 && n <= math.MaxInt64/uint64(unit)
 }
 
-// lower is the text with A to Z in lower case: as in SQL, and of as many bytes. strings.ToLower makes some letters longer.
-func lower(text string) string {
-	letters := []byte(text)
-	for i, c := range letters {
-		if 'A' <= c && c <= 'Z' {
-			letters[i] = c + 'a' - 'A'
-		}
-	}
-	return string(letters)
-}
-
-// isSpace is what separates words in SQL, too.
-func isSpace(r rune) bool { return strings.ContainsRune(" \t\n\v\f\r", r) }
-
-// parseCalendar reads the words after the slash as a window of the calendar, and says whether they begin with one.
-func (l *Limit) parseCalendar(words []string) bool {
-	for _, c := range calendars {
-		if lower(words[0]) == c.unit {
-			l.Period, l.Calendar = c.longest, c.unit
-			rest := words[1:]
-			if len(rest) > 1 && lower(rest[0]) == "from" {
-				l.Calendar += " from " + lower(rest[1])
-				rest = rest[2:]
-			}
-			if zone := strings.Join(rest, " "); zone != "" && lower(zone) != "fixed" && lower(zone) != "utc" {
-				l.Calendar += " " + zone
-			} else {
-				l.Calendar += " UTC"
-			}
-			return true
-		}
-	}
-	return false
-}
-
-func parseCount(text string) (int64, error) {
-	return strconv.ParseInt(strings.ReplaceAll(strings.TrimSpace(text), "_", ""), 10, 64)
-}
-
-const (
-	day  = 24 * time.Hour
-	week = 7 * day
-)
-
-func parsePeriod(text string) (time.Duration, error) {
-	if text != "" && text[0] >= 'a' && text[0] <= 'z' {
-		text = "1" + text
-	}
-	for suffix, unit := range map[string]time.Duration{"d": day, "w": week} {
-		if number, ok := strings.CutSuffix(text, suffix); ok {
-			n, err := strconv.ParseInt(number, 10, 64)
-			if err != nil || n > int64(math.MaxInt64/unit) || n < int64(math.MinInt64/unit) {
-				return 0, fmt.Errorf("pglimit: bad period %q", text)
-			}
-			return time.Duration(n) * unit, nil
-		}
-	}
-	return time.ParseDuration(text)
-}
-
-// formatPeriod is Duration.String without the zeros it ends in: 1m, not 1m0s.
+// formatPeriod writes the period in the largest unit of which it is a whole number, up to hours.
 func formatPeriod(d time.Duration) string {
-	text := d.String()
-	if strings.HasSuffix(text, "m0s") {
-		text = strings.TrimSuffix(text, "0s")
+	unit := "ns"
+	for _, larger := range []string{"ms", "s", "m", "h"} {
+		if d%units[larger] == 0 {
+			unit = larger
+		}
 	}
-	if strings.HasSuffix(text, "h0m") {
-		text = strings.TrimSuffix(text, "0m")
-	}
-	return text
+	return strconv.FormatInt(int64(d/units[unit]), 10) + unit
 }

@@ -14,7 +14,7 @@ func cancelled(s *suite) {
 	if _, err := s.strategy.Take(ctx, s.session, []rate.Request{s.ask("k", limit, 1, 1)}); !errors.Is(err, context.Canceled) {
 		s.Errorf("the error is %v, want context.Canceled", err)
 	}
-	s.wants(s.take("k", limit, 1, 1), 1, 0)
+	s.has("k", limit, 1)
 }
 
 // Cancelled between two requests of a call in the caller's transaction, which goes on.
@@ -23,7 +23,13 @@ func cancelledInTransaction(s *suite) {
 	tx := s.begin()
 	for statements := range 8 {
 		ctx, cancel := context.WithCancel(s.Context())
-		_, err := s.strategy.Take(ctx, &interrupted{Session: tx, after: statements, cancel: cancel}, []rate.Request{s.ask("l", limit, 1, 1), s.ask("m", limit, 1, 1)})
+		sent := 0
+		interrupted := &watched{Session: tx, before: func() {
+			if sent++; sent > statements {
+				cancel()
+			}
+		}}
+		_, err := s.strategy.Take(ctx, interrupted, []rate.Request{s.ask("l", limit, 1, 1), s.ask("m", limit, 1, 1)})
 		cancel()
 		if err == nil {
 			break
@@ -33,33 +39,3 @@ func cancelledInTransaction(s *suite) {
 		}
 	}
 }
-
-// interrupted is a session whose caller gives up after that many statements have been sent.
-type interrupted struct {
-	rate.Session
-	after  int
-	cancel context.CancelFunc
-}
-
-func (i *interrupted) count() {
-	if i.after--; i.after < 0 {
-		i.cancel()
-	}
-}
-
-func (i *interrupted) Exec(ctx context.Context, sql string, args ...any) (int64, error) {
-	i.count()
-	return i.Session.Exec(ctx, sql, args...)
-}
-
-func (i *interrupted) Row(ctx context.Context, sql string, args []any, into ...any) error {
-	i.count()
-	return i.Session.Row(ctx, sql, args, into...)
-}
-
-func (i *interrupted) Pipeline(ctx context.Context, statements ...rate.Statement) (int, error) {
-	i.count()
-	return i.Session.Pipeline(ctx, statements...)
-}
-
-func (i *interrupted) OneConnection(_ context.Context, f func(rate.Session) error) error { return f(i) }

@@ -1,7 +1,6 @@
 package strategytest
 
 import (
-	"reflect"
 	"time"
 
 	"github.com/pglimit/ratelimit/pglimit/rate"
@@ -23,17 +22,6 @@ func (s *suite) needs(such rate.Request) {
 	if err := s.strategy.Check(&such); err != nil {
 		s.Skipf("not for %s: %v", s.strategy.Name(), err)
 	}
-}
-
-// capable returns the strategy as a capability C, which not every strategy has. It skips the
-// test if this one does not have it.
-func capable[C rate.Strategy](s *suite) C {
-	s.Helper()
-	able, ok := s.strategy.(C)
-	if !ok {
-		s.Skipf("%s is no %v", s.strategy.Name(), reflect.TypeFor[C]())
-	}
-	return able
 }
 
 // grouped returns the requests of several groups as those of one call.

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/pglimit/ratelimit/internal/postgres"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
@@ -27,7 +28,7 @@ func (s *suite) looksForDeadlocks() *pgxpool.Pool {
 			}
 		}
 		_, err := conn.Exec(ctx, "set deadlock_timeout = '15ms'")
-		if pg := (*pgconn.PgError)(nil); errors.As(err, &pg) && pg.Code == "42501" {
+		if postgres.Is(err, postgres.InsufficientPrivilege) {
 			return nil
 		}
 		return err
@@ -50,7 +51,7 @@ const fewDeadlocks = 2
 func (s *suite) refused(err error) bool {
 	var pg *pgconn.PgError
 	switch {
-	case errors.As(err, &pg) && pg.Code == "40P01" && s.deadlocks.Add(1) > fewDeadlocks:
+	case errors.As(err, &pg) && pg.Code == postgres.DeadlockDetected && s.deadlocks.Add(1) > fewDeadlocks:
 		s.Errorf("%v\n%s\n%s", err, pg.Detail, pg.Where)
 	case !errors.Is(err, rate.ErrNothingTaken):
 		s.Errorf("%v", err)
@@ -127,7 +128,7 @@ func keysInAnyOrder(s *suite) {
 	})
 	for key, events := range beforehand {
 		number, _ := strconv.Atoi(key)
-		if report := s.table.Check(limits[number%2], append(events, all[key]...)); !report.OK() {
+		if report := s.table.check(limits[number%2], append(events, all[key]...)); !report.OK() {
 			s.Errorf("%s: %v", key, report)
 		}
 	}

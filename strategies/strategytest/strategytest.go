@@ -112,7 +112,7 @@ func decisions(table *Table) []test {
 		{"ADecisionSaysWhetherThereIsARow", hasRow},
 		{"ACancelledCallTakesNothing", cancelled},
 		{"ExactUnderConcurrentLoad", exactUnderLoad},
-		{"NeverOverTheLooserLimit", onlyTokenBucket(neverOver)},
+		{"NeverOverTheLooserLimit", neverOver},
 		{"LeasesLoseNoToken", leasesLoseNothing},
 		{"AnIDCanBeUsedAgain", onceExpires},
 		{"DenialsFarApartDoNotBlock", blocksWithin},
@@ -195,18 +195,6 @@ func (s *suite) has(key string, limit rate.Limit, tokens int64) {
 	s.Helper()
 	if d := s.peek(key, limit); d.Remaining != tokens || d.Allowed != (tokens > 0) {
 		s.Errorf("a peek finds %d tokens, and is allowed %v; want %d", d.Remaining, d.Allowed, tokens)
-	}
-}
-
-// wants checks the fields that must be right in every decision of a take.
-func (s *suite) wants(d rate.Decision, granted, remaining int64) {
-	s.Helper()
-	if d.Granted != granted || d.Allowed != (granted > 0) || d.Remaining != remaining || d.Contended {
-		s.Errorf("granted %d, %d remain, allowed %v, contended %v; want %d granted, %d remaining",
-			d.Granted, d.Remaining, d.Allowed, d.Contended, granted, remaining)
-	}
-	if d.At.IsZero() || d.At.Location() != time.UTC {
-		s.Errorf("At is %v: want the database's time in UTC", d.At)
 	}
 }
 

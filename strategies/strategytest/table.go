@@ -15,7 +15,7 @@ import (
 
 // Table says what must hold for the strategies of one rule.
 type Table struct {
-	// Rule of these strategies. Only its type counts.
+	// Rule of these strategies: the table is for all of its type.
 	Rule rate.Rule
 
 	// Rows about what is special about the rule. What holds for every rule is tested without them.
@@ -26,8 +26,7 @@ type Table struct {
 	Whole bool
 
 	// Check returns whether the events of one bucket, in any order, include grants of more than the
-	// limit allows, or denials of tokens that were there. It is audit.Check for another rule than that
-	// of a token bucket.
+	// limit allows, or denials of tokens that were there. Nil: audit.CheckBy the Rule.
 	Check func(limit rate.Limit, events []audit.Event) audit.Report
 }
 
@@ -66,46 +65,38 @@ const Some = -1
 
 // tokenBuckets is the table of the strategies of package strategies.
 var tokenBuckets = Table{
-	Rule:  bucket.Rule{},
-	Rows:  slices.Concat(rows, changes),
-	Check: func(limit rate.Limit, events []audit.Event) audit.Report { return audit.Check(limit, events) },
+	Rule: bucket.Rule{},
+	Rows: slices.Concat(rows, changes),
 }
-
-// known has the tables of the rules of this module.
-var known = []Table{tokenBuckets}
 
 // tableOf returns the table for the strategy's rule.
 func tableOf(t *testing.T, strategy rate.Strategy, tables []Table) *Table {
 	t.Helper()
 	rule := strategy.Rule()
-	for _, table := range slices.Concat(tables, known) {
+	for _, table := range tables {
 		if reflect.TypeOf(table.Rule) == reflect.TypeOf(rule) {
 			return &table
 		}
 	}
 	switch rule := rule.(type) {
+	case bucket.Rule:
+		return &tokenBuckets
 	case window.Rule:
-		table := slidingWindows(rule)
-		return &table
+		return &Table{Rule: rule, Rows: windowRows}
 	case warmup.Rule:
-		table := warmingUp(rule)
-		return &table
+		return &Table{Rule: rule, Rows: warmUpRows(rule), Whole: true}
 	}
 	t.Fatalf("%s has the rule %T, for which strategytest needs a Table", strategy.Name(), rule)
 	return nil
 }
 
-func (s *suite) fillsAsATokenBucket() bool {
-	return reflect.TypeOf(s.table.Rule) == reflect.TypeOf(tokenBuckets.Rule)
+func (t *Table) check(limit rate.Limit, events []audit.Event) audit.Report {
+	if t.Check != nil {
+		return t.Check(limit, events)
+	}
+	return audit.CheckBy(t.Rule, limit, events)
 }
 
-// onlyTokenBucket skips a test for other rules: what it wants follows from how a token bucket fills, or
-// what another limit does to it. For other rules, the rows of their table say that.
-func onlyTokenBucket(run func(*suite)) func(*suite) {
-	return func(s *suite) {
-		if !s.fillsAsATokenBucket() {
-			s.Skipf("about token buckets: %s has the rule %T", s.strategy.Name(), s.table.Rule)
-		}
-		run(s)
-	}
+func (s *suite) fillsAsATokenBucket() bool {
+	return reflect.TypeOf(s.table.Rule) == reflect.TypeOf(tokenBuckets.Rule)
 }

@@ -16,8 +16,9 @@ import (
 // others do, too.
 type watched struct {
 	rate.Session
-	did  []string // what it wrote, or locked so that others wait
-	sync []string // synchronous_commit, where something was written
+	before func()   // each call, unless it is nil
+	did    []string // what it wrote, or locked so that others wait
+	sync   []string // synchronous_commit, where something was written
 }
 
 // look is a transaction's id, which whoever writes a row or locks one has; its locks that
@@ -32,6 +33,7 @@ const look = `select
 // Pipeline sends the statements with a look behind each. Those that fail are not looked at: what violates a constraint
 // was written before it was found to.
 func (w *watched) Pipeline(ctx context.Context, statements ...rate.Statement) (done int, err error) {
+	w.call()
 	var looking []rate.Statement
 	saw := make([]struct{ id, locks, sync string }, len(statements))
 	for i, statement := range statements {
@@ -59,7 +61,14 @@ func (w *watched) Exec(ctx context.Context, sql string, args ...any) (rows int64
 		_, err = w.Pipeline(ctx, rate.Statement{SQL: sql, Args: args})
 		return 0, err
 	}
+	w.call()
 	return w.Session.Exec(ctx, sql)
+}
+
+func (w *watched) call() {
+	if w.before != nil {
+		w.before()
+	}
 }
 
 func (w *watched) Row(ctx context.Context, sql string, args []any, into ...any) error {

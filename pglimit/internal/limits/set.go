@@ -313,20 +313,17 @@ func parseRule(r *rate.LimitRule, action, limit, maxWait string, expires json.Nu
 	return err
 }
 
-// ParseMaxWait reads a duration such as "1m30s", or a share of the limit's period such as "50%".
+// ParseMaxWait reads a period such as "30s", or a share of the limit's period such as "50%".
 func ParseMaxWait(text string, of rate.Limit) (time.Duration, error) {
 	if percent, is := strings.CutSuffix(text, "%"); is {
-		share, err := strconv.ParseUint(percent, 10, 32)
-		if err != nil || share == 0 {
-			return 0, fmt.Errorf("the longest wait is %q: it must be a duration such as 30s, or a share of the limit's period such as 50%%", text)
+		if share, err := strconv.ParseUint(percent, 10, 32); err == nil && share > 0 {
+			return time.Duration(min(float64(of.Period)*float64(share)/100, math.MaxInt64/2)), nil
 		}
-		return time.Duration(min(float64(of.Period)*float64(share)/100, math.MaxInt64/2)), nil
+	} else if limit, err := rate.ParseLimit("1/" + text); err == nil && limit == rate.Every(limit.Period) { // no window
+		return limit.Period, nil
 	}
-	limit, err := rate.ParseLimit("1/" + text) // a period is written in the same way
-	if err != nil {
-		return 0, fmt.Errorf("the longest wait is %q: it must be a duration such as 30s, or a share of the limit's period such as 50%%", text)
-	}
-	return limit.Period, nil
+	return 0, fmt.Errorf("the longest wait is %q: it must be a period such as 30s, or a share of the limit's such as 50%%",
+		text)
 }
 
 // parseTime reads seconds since 1970, with microseconds.

@@ -16,7 +16,7 @@ const answer = `{"stamp": "[5, 1.5, null]", "version": 5, "now": 1700000000.5, "
 	{"id": 1, "limiter": "api", "key": null, "prefix": null, "action": "enforce", "limit": "100/1m burst 20", "max_wait": "50%", "note": "default", "expires": null},
 	{"id": 2, "limiter": "api", "key": "user:42", "prefix": null, "action": "deny", "limit": null, "max_wait": null, "note": "ticket 7", "expires": 1700000060.000001},
 	{"id": 3, "limiter": "api", "key": null, "prefix": "org:", "action": "allow", "limit": null, "max_wait": null, "note": "ours", "expires": null},
-	{"id": 4, "limiter": "api", "key": null, "prefix": "org:7", "action": "enforce", "limit": "5/s", "max_wait": "1m30s", "note": "plan", "expires": null},
+	{"id": 4, "limiter": "api", "key": null, "prefix": "org:7", "action": "enforce", "limit": "5/s", "max_wait": "90s", "note": "plan", "expires": null},
 	{"id": 5, "limiter": "api", "key": null, "prefix": "ü", "action": "observe", "limit": "1/s", "max_wait": null, "note": "trial", "expires": null}
 ]}`
 
@@ -72,9 +72,10 @@ func TestParseRefuses(t *testing.T) {
 		want          string
 	}{
 		{`"enforce"`, `"forbid"`, "someone", 1, `the action is "forbid"`},
-		{`"5/s"`, `"5"`, "org:77", 4, `limit "5": there is no "/"`},
+		{`"5/s"`, `"5"`, "org:77", 4, `limit "5": it must be tokens/period`},
 		{`"50%"`, `"0%"`, "someone", 1, `the longest wait is "0%"`},
-		{`"1m30s"`, `"soon"`, "org:77", 4, `the longest wait is "soon"`},
+		{`"90s"`, `"soon"`, "org:77", 4, `the longest wait is "soon"`},
+		{`"90s"`, `"month"`, "org:77", 4, `the longest wait is "month"`},
 		{`1700000060.000001`, `1e9`, "user:42", 2, "cannot read the time"},
 		{`1700000000.5`, `1e9`, "", 0, "1e9"},
 		{`"version": 5`, `"version": "5"`, "", 0, "cannot read the table pglimit.limits"},

@@ -2,7 +2,6 @@ package rows
 
 import (
 	"context"
-	_ "embed"
 	"fmt"
 	"strings"
 
@@ -12,10 +11,7 @@ import (
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
-//go:embed sql/ready.sql
-var readyFile string
-
-var ready = postgres.Statement(readyFile+",\n"+postgres.Differs, "")
+var ready = postgres.StatementOf(files, "ready.sql", "") + ",\n" + postgres.Statement(postgres.Differs, "")
 
 // Ready says what keeps the session from granting tokens of these tables, and writes nothing to find out.
 func Ready(ctx context.Context, session rate.Session, tables ...*Table) error {

@@ -2,22 +2,10 @@ package rows
 
 import (
 	"context"
-	_ "embed"
 	"slices"
 
 	"github.com/pglimit/ratelimit/internal/postgres"
 	"github.com/pglimit/ratelimit/pglimit/rate"
-)
-
-var (
-	//go:embed sql/reset_all.sql
-	resetAllFile string
-	//go:embed sql/reset_all_left.sql
-	resetAllLeftFile string
-	//go:embed sql/reset_all_keys.sql
-	resetAllKeysFile string
-	//go:embed sql/reset_all_held.sql
-	resetAllHeldFile string
 )
 
 const (
@@ -43,15 +31,12 @@ func (t *Table) ResetAll(ctx context.Context, session rate.Session, limiter stri
 	if err := (rate.Request{Limiter: limiter, Key: "any", Limit: rate.PerSecond(1)}).Validate(); err != nil {
 		return 0, err
 	}
-	if t.distributable() {
-		if distributed, err := t.isDistributed(ctx, session); err != nil {
-			return 0, err
-		} else if distributed {
-			return t.resetShards(ctx, session, limiter)
-		}
+	if distributed, err := t.isDistributed(ctx, session); err != nil {
+		return 0, err
+	} else if distributed {
+		return t.resetShards(ctx, session, limiter)
 	}
-	walk, left := postgres.Statement(resetAllFile, t.Name), postgres.Statement(resetAllLeftFile, t.Name)
-	several, one := postgres.Statement(resetAllKeysFile, t.Name), postgres.Statement(resetAllHeldFile, t.Name)
+	pages, left, several := walk(t.Name, "limiter = $4::text"), postgres.StatementOf(files, "reset_all_left.sql", t.Name), postgres.StatementOf(files, "reset_all_keys.sql", t.Name)
 	step := func(sql string, args []any, into ...any) error {
 		statements := []rate.Statement{{SQL: sql, Args: args, Into: into}}
 		if session.Autocommits() {
@@ -64,7 +49,7 @@ func (t *Table) ResetAll(ctx context.Context, session rate.Session, limiter stri
 	}
 	var n int64
 	for page, done := int64(0), false; !done; page += resetPages {
-		if err := step(walk, []any{page, page + resetPages, limiter}, &n, &done); err != nil {
+		if err := step(pages, []any{page, page + resetPages, false, limiter}, &n, &done, nil, nil); err != nil {
 			return removed, err
 		}
 		removed += n
@@ -83,7 +68,7 @@ func (t *Table) ResetAll(ctx context.Context, session rate.Session, limiter stri
 		held = append(held, rest...)
 	}
 	for _, key := range held {
-		if err := step(one, []any{key, limiter}, &n); err != nil {
+		if err := step(t.reset, []any{key, limiter}, nil, &n); err != nil {
 			return removed, err
 		}
 		removed += n

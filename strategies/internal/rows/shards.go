@@ -2,7 +2,6 @@ package rows
 
 import (
 	"context"
-	_ "embed"
 	"fmt"
 	"strings"
 
@@ -10,21 +9,18 @@ import (
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
-//go:embed sql/on_shards.sql
-var onShardsFile string
-
 // ofShards marks the Cursor of a walk through the pages of all shards of a table that Citus distributes.
 const ofShards rate.Cursor = 1 << 40
 
 // sweptOfShard is how many rows were removed, and whether the shard ends there.
 const sweptOfShard = "(select pg_catalog.count(*) from removed) as n, $2::bigint >= pg_catalog.pg_relation_size('$table') / pg_catalog.current_setting('block_size')::bigint as done, pg_catalog.set_config('synchronous_commit', 'off', true)"
 
-// distributable says whether Citus may distribute the table.
-func (t *Table) distributable() bool { return strings.HasPrefix(t.Name, "token_bucket") }
-
 // isDistributed says whether Citus distributes the table (see migrations.Distribute): it has no pages then, and its shards
 // have.
 func (t *Table) isDistributed(ctx context.Context, session rate.Session) (distributed bool, err error) {
+	if !strings.HasPrefix(t.Name, "token_bucket") {
+		return false, nil // no other table can be
+	}
 	err = session.Row(ctx, "select pg_catalog.to_regclass('pg_catalog.pg_dist_partition') is not null", nil, &distributed)
 	if err == nil && distributed {
 		err = session.Row(ctx, postgres.Statement("select exists (select from pg_catalog.pg_dist_partition where logicalrelid = pg_catalog.to_regclass('$table'))", t.Name), nil, &distributed)
@@ -48,7 +44,7 @@ func (t *Table) onShards(sql, columns string, args []any, into ...any) rate.Stat
 		}
 		text = strings.ReplaceAll(text, fmt.Sprintf("$%d::", i+1), literal+"::")
 	}
-	return rate.Statement{SQL: postgres.Statement(onShardsFile, t.Name), Args: []any{"pglimit." + t.Name, text}, Into: into}
+	return rate.Statement{SQL: postgres.StatementOf(files, "on_shards.sql", t.Name), Args: []any{"pglimit." + t.Name, text}, Into: into}
 }
 
 // resetShards removes every row of the limiter, one shard after another. It waits for rows that are locked.

@@ -4,27 +4,16 @@ package rows
 
 import (
 	"context"
-	_ "embed"
+	"embed"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/pglimit/ratelimit/internal/postgres"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
-var (
-	//go:embed sql/look.sql
-	lookFile string
-	//go:embed sql/step.sql
-	stepFile string
-	//go:embed sql/give_back.sql
-	giveBackFile string
-	//go:embed sql/reset.sql
-	resetFile string
-	//go:embed sql/sweep.sql
-	sweepFile string
-)
+//go:embed sql
+var files embed.FS
 
 // Table is the table of one strategy, with the statements for it.
 type Table struct {
@@ -39,7 +28,7 @@ type Table struct {
 
 // NewTable returns the table of that name.
 func NewTable(name string) *Table {
-	fullNS, leasedNS := "full_ns", "0::bigint"
+	fullNS, leasedNS, columns := "full_ns", "0::bigint", "b.full_ns, b.token_ns"
 	switch name {
 	case "token_bucket": // an unsettled lease counts as spent when it expires
 		fullNS = "case when leased_ns > 0::bigint then greatest(full_ns, until_ns) else full_ns end"
@@ -48,6 +37,8 @@ func NewTable(name string) *Table {
 		fullNS = "until_ns"
 	case "token_bucket_blocks", "permits":
 		fullNS = "forget_ns"
+	case "warm_up":
+		columns = "b.free_ns, b.due_ns"
 	}
 	isFull := fullNS + " <= (select pglimit.clock_ns()) - 60000000000::bigint - " + leasedNS
 	if name == "exclusion_range" {
@@ -55,15 +46,20 @@ func NewTable(name string) *Table {
 	}
 	t := &Table{
 		Name:     name,
-		step:     postgres.Statement(stepFile, name),
-		giveBack: postgres.Statement(giveBackFile, name),
-		Look:     postgres.Statement(lookFile, name),
-		reset:    postgres.Statement(resetFile, name),
-		sweep:    strings.ReplaceAll(postgres.Statement(sweepFile, name), "$is_full", isFull),
+		step:     postgres.StatementOf(files, "step.sql", name),
+		giveBack: postgres.StatementOf(files, "give_back.sql", name),
+		Look:     strings.ReplaceAll(postgres.StatementOf(files, "look.sql", name), "$columns", columns),
+		reset:    postgres.StatementOf(files, "reset.sql", name),
+		sweep:    walk(name, isFull),
 	}
 	head, _, _ := strings.Cut(t.sweep, "\nselect\n")
 	t.sweepShards = strings.ReplaceAll(head, "pglimit."+name, "$table") + "\nselect"
 	return t
+}
+
+// walk is the statement that removes such rows from a range of pages.
+func walk(name, goes string) string {
+	return strings.ReplaceAll(postgres.StatementOf(files, "sweep.sql", name), "$goes", goes)
 }
 
 // Row is what a strategy keeps of a key.
@@ -132,7 +128,7 @@ func Reset(ctx context.Context, session rate.Session, limiter, key, sql string) 
 	}
 	return postgres.Explain(postgres.Again(ctx, session, 5, func() error {
 		var hidden bool
-		err := session.Row(ctx, sql, []any{key, limiter}, &hidden)
+		err := session.Row(ctx, sql, []any{key, limiter}, &hidden, nil)
 		if err == nil && hidden {
 			err = postgres.ErrHidden
 		}
@@ -152,7 +148,7 @@ const lastPage = 1<<32 - 1
 func (t *Table) Sweep(ctx context.Context, session rate.Session, from rate.Cursor, limit int, others ...*Table) (rate.Swept, error) {
 	walk := from & ofShards
 	from &^= ofShards
-	if from == 0 && t.distributable() {
+	if from == 0 {
 		if distributed, err := t.isDistributed(ctx, session); err != nil {
 			return rate.Swept{}, err
 		} else if distributed {
@@ -164,15 +160,20 @@ func (t *Table) Sweep(ctx context.Context, session rate.Session, from rate.Curso
 	}
 	pages := max(1, limit/rowsPerPage)
 	swept := rate.Swept{Next: min(min(from, lastPage)+rate.Cursor(min(pages, lastPage)), lastPage), Done: true}
-	each, hidden, failed := make([]rate.Swept, 1+len(others)), make([]bool, 1+len(others)), make([]*string, 1+len(others))
+	each := make([]struct {
+		removed      int64
+		done, hidden bool
+		failed       *string
+	}, 1+len(others))
 	var statements []rate.Statement
 	for i, table := range append([]*Table{t}, others...) {
+		of := &each[i]
 		if walk != 0 {
-			statements = append(statements, table.onShards(table.sweepShards, sweptOfShard, []any{int64(from), int64(swept.Next)}, &each[i].Removed, &each[i].Done, &failed[i]))
+			statements = append(statements, table.onShards(table.sweepShards, sweptOfShard, []any{int64(from), int64(swept.Next)}, &of.removed, &of.done, &of.failed))
 			continue
 		}
 		statements = append(statements, rate.Statement{
-			SQL: table.sweep, Args: []any{int64(from), int64(swept.Next), session.Autocommits()}, Into: []any{&each[i].Removed, &each[i].Done, &hidden[i], nil},
+			SQL: table.sweep, Args: []any{int64(from), int64(swept.Next), session.Autocommits()}, Into: []any{&of.removed, &of.done, &of.hidden, nil},
 		})
 	}
 	statements = postgres.Manner{Own: session.Autocommits() && walk == 0}.Uncompiled(statements...)
@@ -183,16 +184,16 @@ func (t *Table) Sweep(ctx context.Context, session rate.Session, from rate.Curso
 	if err != nil {
 		return rate.Swept{}, postgres.ExplainStep(err)
 	}
-	if slices.Contains(hidden, true) {
-		return rate.Swept{}, postgres.ErrHidden
-	}
 	swept.Next |= walk
-	for i := range each {
-		if failed[i] != nil {
-			return rate.Swept{}, fmt.Errorf("pglimit: a shard could not be swept: %s", *failed[i])
+	for _, of := range each {
+		switch {
+		case of.hidden:
+			return rate.Swept{}, postgres.ErrHidden
+		case of.failed != nil:
+			return rate.Swept{}, fmt.Errorf("pglimit: a shard could not be swept: %s", *of.failed)
 		}
-		swept.Removed += each[i].Removed
-		swept.Done = swept.Done && each[i].Done
+		swept.Removed += of.removed
+		swept.Done = swept.Done && of.done
 	}
 	return swept, nil
 }

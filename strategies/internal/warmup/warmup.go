@@ -74,7 +74,7 @@ func (w *Row) Decision(r *rate.Request, nowNS, granted int64) rate.Decision {
 		nowNS = seenNS
 	}
 	d := rate.Decision{Granted: granted, HasRow: w.AtNS > 0, At: time.Unix(0, nowNS).UTC()}
-	if d.ResetAfter = roundUp(max(0, w.FreeNS-seenNS)); d.ResetAfter == 0 {
+	if d.ResetAfter = bucket.RoundUp(max(0, w.FreeNS-seenNS)); d.ResetAfter == 0 {
 		d.Remaining = r.Limit.Burst
 	}
 	d.RetryAfter = d.ResetAfter
@@ -87,14 +87,6 @@ func (w *Row) Decision(r *rate.Request, nowNS, granted int64) rate.Decision {
 		d.Delay = time.Duration(w.DueNS - w.AtNS + max(0, granted-atOnce)*int64(r.Limit.Token()))
 	}
 	return d
-}
-
-// roundUp to microseconds, in which the database's clock counts.
-func roundUp(ns int64) time.Duration {
-	if rest := ns % 1000; rest > 0 {
-		ns += min(1000-rest, math.MaxInt64-ns)
-	}
-	return time.Duration(ns)
 }
 
 var _ rate.Apart = Rule{}

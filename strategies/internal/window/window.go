@@ -63,23 +63,15 @@ func (rule Rule) Decision(w *Row, r *rate.Request, nowNS, granted int64) rate.De
 	unit, used := max(1, r.Unit), int64(0)
 	uses, closedNS := rule.uses(w, nowNS, r.Limit)
 	for _, u := range uses {
-		d.ResetAfter = max(d.ResetAfter, roundUp(u.afterNS))
+		d.ResetAfter = max(d.ResetAfter, bucket.RoundUp(u.afterNS))
 		if used += min(u.tokens, math.MaxInt64-used); used > r.Limit.Burst-unit && d.RetryAfter == 0 {
-			d.RetryAfter = roundUp(u.afterNS)
+			d.RetryAfter = bucket.RoundUp(u.afterNS)
 		}
 	}
-	d.RetryAfter, d.ResetAfter = max(d.RetryAfter, roundUp(closedNS)), max(d.ResetAfter, roundUp(closedNS))
+	d.RetryAfter, d.ResetAfter = max(d.RetryAfter, bucket.RoundUp(closedNS)), max(d.ResetAfter, bucket.RoundUp(closedNS))
 	d.Remaining = max(0, r.Limit.Burst-used)
 	d.Allowed = granted > 0 || r.Tokens == 0 && d.RetryAfter == 0
 	return d
-}
-
-// roundUp to microseconds, in which the database's clock counts.
-func roundUp(ns int64) time.Duration {
-	if rest := ns % 1000; rest > 0 {
-		ns += 1000 - rest
-	}
-	return time.Duration(ns)
 }
 
 // Rule is that of a window: tokens come back a window after they were granted, and a decision says of two moments

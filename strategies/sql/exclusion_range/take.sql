@@ -2,8 +2,8 @@
 -- $1 key, $2 limiter, $3 the interval in nanoseconds, $4 whether the commit may be relaxed,
 -- $5 after which time to give up if another call is inserting the same key (SQLSTATE 55P03; null: never).
 -- Locks nothing but the row that it inserts.
--- Returns whether the token was granted, or null if another take was faster: ask again. Then the
--- time of the decision, and the begin and end of the last range, in nanoseconds since 1970.
+-- Returns 1 if the token was granted, else 0, or null if another take was faster: ask again. Then the time of the
+-- decision, the begin and end of the last range, in nanoseconds since 1970, and whether there is one.
 with
 mine as materialized (
     select clock.now_ns, pglimit.time_of(clock.now_ns) as now,
@@ -29,9 +29,10 @@ taken as (
     returning r.limiter, r.during, pglimit.in_time(pglimit.ns_of(pg_catalog.lower(r.during)))
 )
 select
-    case when taken.during is not null then true when held.until is not null then false end,
+    case when taken.during is not null then 1::bigint when held.until is not null then 0::bigint end,
     (select mine.now_ns from mine),
     coalesce(pglimit.ns_of(pg_catalog.lower(taken.during)), pglimit.ns_of(held.since), 0::bigint),
     coalesce(pglimit.ns_of(pg_catalog.upper(taken.during)), pglimit.ns_of(held.until), 0::bigint),
+    taken.during is not null or held.until is not null,
     case when $4::boolean and taken.during is not null then pg_catalog.set_config('synchronous_commit', 'off', true) end
 from held left join taken on taken.limiter = held.limiter

@@ -9,7 +9,7 @@ import (
 	"github.com/pglimit/ratelimit/strategies/audit"
 )
 
-// answers are what the callers of a run were told, key by key.
+// answers are what the callers of a run were told, per key.
 type answers struct {
 	keys  []string
 	limit pglimit.Limit
@@ -55,8 +55,7 @@ func (a answers) check() result.Audit {
 			over.Bucket = a.keys[key]
 			out.OverTokens, out.Worst = over.Tokens, over.String()
 		}
-		// A request whose answer was lost may have taken tokens. They would then seem to
-		// have been there for a later request.
+		// A request whose answer was lost may have taken tokens. A later denial would then seem undue.
 		if since, some := a.lost[uint32(key)]; some {
 			report = a.checkBucket(events, since)
 		}

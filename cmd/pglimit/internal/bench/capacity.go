@@ -9,8 +9,7 @@ import (
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/scenario"
 )
 
-// CapacityConfig says what [Capacity] looks for. Its only scenario is the load; callers
-// and rate of that are varied.
+// CapacityConfig says what [Capacity] looks for. Its only scenario is the load, whose callers and rate are varied.
 type CapacityConfig struct {
 	Config
 
@@ -18,13 +17,13 @@ type CapacityConfig struct {
 	Callers []int         // of the sweep, fewest first
 }
 
-// What a probe of an arrival rate has to keep, besides the bound.
+// The conditions for a probe of an arrival rate, besides the bound.
 const (
 	leastServed = 0.97 // of the arrivals, before the end
 	mostFailed  = 0.01 // of the requests
 )
 
-// The search ends when the rate is known to this share of it, or after so many probes.
+// The search ends when the rate is known to this share of it, or after that many probes.
 const (
 	closeEnough = 0.05
 	maxProbes   = 16
@@ -47,13 +46,11 @@ func (c CapacityConfig) Validate() error {
 	return c.Config.Validate()
 }
 
-// Capacity finds for each strategy the highest rate of arrivals at which the 99th
-// percentile of latency stays under a bound. First it sweeps over callers in a closed loop,
-// which shows about how much there is to be had; then it bisects between nothing and the
-// lowest rate that was seen to be too much.
+// Capacity finds for each strategy the highest rate of arrivals at which the 99th percentile of latency stays under a
+// bound. First it tries different numbers of callers in a closed loop, which gives a rough maximum. Then it bisects
+// between zero and the lowest rate that was too much.
 //
-// Each probe is short, and machines are noisy: a rate is given up only after two probes in
-// a row have failed at it.
+// Each probe is short, and machines are noisy: a rate is given up only after two probes in a row have failed at it.
 func Capacity(ctx context.Context, place Place, c CapacityConfig, progress func(Progress)) (result.Report, error) {
 	if err := c.Validate(); err != nil {
 		return result.Report{}, err
@@ -128,10 +125,9 @@ func (b *bench) search(ctx context.Context, c CapacityConfig, s scenario.Scenari
 	})
 }
 
-// served says that the answers kept up with the arrivals. Those are counted: at 100 per
-// second they are in one of three runs of 2 s 3 % fewer than that, and always the same with
-// the same seed. Arrivals of the last moment, a tenth of the run at most, cannot have been
-// answered yet.
+// served says whether the answers kept up with the arrivals. Actual arrivals are counted: at 100 per second, one in
+// three runs of 2 s has 3 % fewer, and always the same with the same seed. Arrivals of the last moment, at most a tenth
+// of the run, cannot have been answered yet.
 func served(run result.Run, bound time.Duration) bool {
 	arrived := float64(run.Decisions + run.Failed())
 	if run.Seconds <= 0 {
@@ -141,8 +137,8 @@ func served(run result.Run, bound time.Duration) bool {
 	return run.DecisionsPerSecond*run.Seconds >= leastServed*arrived-underWay
 }
 
-// highestRate bisects between nothing and the lowest rate that was not kept. Most is where
-// to look for that first; if it is kept there is more, as with too few callers in the sweep.
+// highestRate bisects between zero and the lowest rate that was not kept. It starts at most. If that is kept there is
+// more, as with too few callers in the sweep.
 func highestRate(begin, most float64, probe func(rate float64) (kept, goOn bool, err error)) error {
 	low, high, tooMuch, again := 0.0, most, false, false
 	rate := begin

@@ -6,16 +6,14 @@ import (
 	"time"
 )
 
-// backOff is how long a caller of a closed loop waits when there is no connection.
-// Refusals are fast: without a pause callers would only collect refusals, and keep the
-// machine from bringing the server back.
+// backOff is how long a caller of a closed loop waits when there is no connection. Refusals are fast: without a pause
+// callers would only collect refusals, and keep the machine from bringing the server back.
 const backOff = 100 * time.Millisecond
 
-// turnTime is how long a caller keeps its core. A caller that is answered from memory
-// never waits, and would keep the core until Go takes it away after 10 ms. With 64
-// callers on two cores, each would have its next turn after a third of a second, and so
-// would the goroutines that work for the callers that do wait. Measured with one key: the
-// longest wait fell from 1.1 s to 4 ms, and decisions per second stayed as they were.
+// turnTime is how long a caller keeps its core. A caller that is answered from memory never waits, and would keep the
+// core until Go takes it away after 10 ms. With 64 callers on two cores, each would run again after a third of a
+// second, and so would the goroutines that work for waiting callers. Measured with one key: the longest wait fell from
+// 1.1 s to 4 ms, with the same number of decisions per second.
 const turnTime = 100 * time.Microsecond
 
 // closed runs a closed loop: every caller asks, waits for the answer, and asks again. It

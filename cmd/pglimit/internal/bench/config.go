@@ -8,7 +8,7 @@ import (
 	"github.com/pglimit/ratelimit/pglimit"
 )
 
-// maxAudit and maxRounds keep a typing error from eating the machine.
+// maxAudit and maxRounds keep a typing error from exhausting the machine.
 const (
 	maxAudit  = 100_000_000
 	maxRounds = 1000
@@ -17,29 +17,28 @@ const (
 // minAuditPerCaller is the room that an audit of every caller needs.
 const minAuditPerCaller = 16
 
-// AuditBytes is the memory that an audited decision takes at the worst: 16 while the load
-// runs, the others when it is over and histories are sorted by key and time. Measured
-// with 4 million decisions: 94 if all are of one key, 66 if of 20.
+// AuditBytes is the most memory that an audited decision takes: 16 bytes while the load runs, the rest afterwards, when
+// histories are sorted by key and time. Measured with 4 million decisions: 94 if all are of one key, 66 with 20 keys.
 const AuditBytes = 100
 
-// DefaultAudit is how many decisions of each run are audited, if nobody says otherwise.
+// DefaultAudit is how many decisions of each run are audited by default.
 const DefaultAudit = 4_000_000
 
-// SuiteAudit is the same for the runs of the suite, which are short: a denial from memory
-// takes so little that there are a million of them all the same.
+// SuiteAudit is the same for the short runs of the suite: denials from memory are so fast that there are a million of
+// them nevertheless.
 const SuiteAudit = 500_000
 
 // DefaultRounds of the suite.
 const DefaultRounds = 3
 
-// Config says what to run. Errors name the flag of the command line that sets the field.
+// Config says what to run. Errors name the command-line flag that sets the field.
 type Config struct {
 	// Scenarios to run, and under each the Strategies, one after another.
 	Scenarios  []scenario.Scenario
 	Strategies []pglimit.Strategy
 
-	// Published names statements of the write-up (docs/strategies.md, Origin) that run after these, as
-	// published: they keep a burst of 1 only, and have tables of their own.
+	// Published names statements of the write-up (docs/strategies.md, Origin) that run after these, as published: they
+	// support only a burst of 1, and have separate tables.
 	Published []string
 
 	// Rounds is how often all of that is run, in turn. A scenario may have its own.
@@ -83,7 +82,7 @@ func (c Config) Validate() error {
 	return nil
 }
 
-// rounds is how often the scenario that is run most often is.
+// rounds is the largest number of rounds of any scenario.
 func (c Config) rounds() int {
 	most := 0
 	for _, s := range c.Scenarios {

@@ -32,9 +32,8 @@ const (
 // errUnanswered is the cause of a context that cancels requests long after the end.
 var errUnanswered = errors.New("no answer until long after the end of the run")
 
-// classify names the kind of an error. lost says that the request may have been granted
-// all the same. It was not if it was never sent, or if Postgres answered with an error,
-// unless Postgres was going away.
+// classify names the kind of an error. lost says that the request may have been granted nevertheless. It was not if it
+// was never sent, or if Postgres answered with an error and was not shutting down.
 func classify(err error) (kind string, lost bool) {
 	var pg *pgconn.PgError
 	sent := !neverSent(err)
@@ -68,15 +67,14 @@ func goingAway(code string) bool {
 	return strings.HasPrefix(code, "57P") || strings.HasPrefix(code, "08")
 }
 
-// unreachable says that there is no connection, or no place to wait for one, so that the
-// next request would most likely fail as fast.
+// unreachable says that there is no connection, or no place to wait for one, so that the next request would most likely
+// fail as fast.
 func unreachable(err error) bool {
 	kind, _ := classify(err)
 	return kind == kindConnection || kind == kindOverloaded || kind == kindBreaker || goingAway(kind) || neverSent(err)
 }
 
-// stillWaiting says that errors of this kind ended a wait: all that is known of the
-// answer is that it would have taken longer.
+// stillWaiting says that errors of this kind ended a wait: the answer would have taken longer.
 func stillWaiting(kind string) bool {
 	return kind == kindTimeout || kind == kindUnanswered || kind == kindUnserved
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/pglimit/ratelimit/pglimit"
 )
 
-// event is a decision as the audit needs it, small because there are millions.
+// event is a decision as the audit needs it. It is small, because there are millions.
 type event struct {
 	at   int64 // the database's clock, in nanoseconds since 1970
 	key  uint32
@@ -34,8 +34,8 @@ func kindOf(d *pglimit.Decision) kind {
 	return denied
 }
 
-// budget is how many more events all callers of a run may keep. A caller takes a chunk of
-// it at a time, so that callers seldom meet there.
+// budget is how many more events all callers of a run may keep. A caller takes a chunk at a time, so that callers
+// seldom contend for it.
 type budget struct {
 	chunk, half int64
 	left        atomic.Int64
@@ -45,9 +45,8 @@ type budget struct {
 // maxChunk is the most events that a caller takes at once.
 const maxChunk = 1024
 
-// newBudget of so many events for so many callers. The audit ends when the first caller
-// finds none left, so the room that others have taken and not filled is lost. Chunks are
-// so small that this is a quarter of the budget at most.
+// newBudget makes a budget for that many events and callers. The audit ends when the first caller finds no room, so
+// room that others have taken and not filled is lost. Chunks are so small that this is at most a quarter of the budget.
 func newBudget(events, callers int) *budget {
 	b := &budget{chunk: int64(min(max(events/(4*callers), 1), maxChunk)), half: int64(events / 2)}
 	b.left.Store(int64(events))
@@ -64,19 +63,16 @@ func (b *budget) take(leave int64) int64 {
 	return max(0, b.chunk+min(0, left))
 }
 
-// history is what one caller was answered, as far as there is room.
+// history is the answers of one caller, as far as there is room.
 //
-// All grants are kept, because only together they show whether a limit was kept. A denial
-// is checked against the grants and against no other denial. So denials may be left out:
-// that raises no false alarm, it only gives a fault fewer chances to show. When room gets
-// scarce, as with millions of denials from memory a second, a random half of the kept
-// denials is dropped, and from then on half as many are kept. So 1 of some power of 2 is
-// kept, evenly over the run. If 1 of 16 is kept, a fault that shows in 100 denials is
-// missed 1 time in 600.
+// All grants are kept, because only together they show whether a limit was kept. A denial is checked against the grants
+// and against no other denial. So denials may be left out: that raises no false alarm, it only gives a fault fewer
+// chances to show. When room gets scarce, as with millions of denials from memory a second, a random half of the kept
+// denials is dropped, and from then on half as many are kept. So 1 in some power of 2 is kept, evenly over the run. If
+// 1 in 16 is kept, a fault that shows in 100 denials is missed 1 time in 600.
 //
-// Where there is no room even for grants, later events are dropped, and the earliest time
-// of them is noted. Before that time the histories of all callers together are complete,
-// and so the audit of that part is sound.
+// If there is no room even for grants, later events are dropped, and the earliest of their times is noted. Before that
+// time the histories of all callers together are complete, so the audit of that part is sound.
 type history struct {
 	budget  *budget
 	chunks  [][]event
@@ -127,7 +123,7 @@ func (h *history) answer(key uint32, cost uint8, d *pglimit.Decision) {
 	}
 }
 
-// keepNoDenials leaves out all denials, because they are not to be judged.
+// keepNoDenials leaves out all denials, because they cannot be judged.
 func (h *history) keepNoDenials() { h.skip = math.MaxInt64 }
 
 // skipSome draws how many denials to leave out: every - 1 on average, at random so that

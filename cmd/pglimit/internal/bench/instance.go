@@ -19,7 +19,7 @@ import (
 // warmupKey is a key that no caller asks for.
 const warmupKey = "warm-up"
 
-// instance is what a process of the service would have: a pool and a limiter.
+// instance is a process of the service: a pool and a limiter.
 type instance struct {
 	pool    *pgxpool.Pool
 	limiter *pglimit.Limiter
@@ -77,8 +77,8 @@ func (in instance) close(ctx context.Context) error {
 	return in.limiter.Close(ctx)
 }
 
-// onEveryConn calls work with each connection of the pool, and opens them as it goes, all
-// at once: with a far server this is what takes longest.
+// onEveryConn calls work with each connection of the pool. It opens them all at once, because with a distant server
+// this takes longest.
 func (in instance) onEveryConn(ctx context.Context, conns int, work func(*pgxpool.Conn) error) error {
 	held := make([]*pgxpool.Conn, conns) // until the end: a connection that is free would be acquired again
 	failed := make([]error, conns)

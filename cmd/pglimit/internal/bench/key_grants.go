@@ -51,7 +51,7 @@ func (a answers) keyGrants(interval time.Duration) *result.KeyGrants {
 	return out
 }
 
-// bound is what a key may be granted in such an interval at most.
+// bound returns the most that a key may be granted in such an interval.
 func (a answers) bound(interval time.Duration) int64 {
 	if a.limit.Calendar != "" { // the interval may touch one window more
 		return a.limit.Burst * (2 + int64(interval/a.limit.Period))

@@ -10,7 +10,7 @@ import (
 	"github.com/pglimit/ratelimit/pglimit"
 )
 
-// What goes on after the end of a run, and is given up then, which the report shows.
+// Work that continues after the end of a run is given up after these times, and the report shows it.
 const (
 	drainTime  = 5 * time.Second // arrivals that wait for a caller are still sent
 	answerTime = time.Minute     // requests that are under way are still answered: only a server that hangs takes longer
@@ -79,8 +79,7 @@ func (l *load) run(ctx context.Context, length time.Duration, work func(context.
 	return length
 }
 
-// interrupted says that ctx ended because the user wanted it, not because requests got no
-// answer.
+// interrupted says whether ctx ended because the user wanted it, not because requests got no answer.
 func interrupted(ctx context.Context) bool {
 	return ctx.Err() != nil && !errors.Is(context.Cause(ctx), errUnanswered)
 }
@@ -96,7 +95,7 @@ func (c *caller) ask(ctx context.Context, clock clock, from time.Duration, w win
 	case err == nil:
 		c.recorder.decision(key, cost, &decision, answered-from, answered, answered <= w.until)
 	case interrupted(ctx):
-		// No fault of the strategy's, but the request may have been granted.
+		// This is not the strategy's fault, but the request may have been granted.
 		c.recorder.history.lose(key)
 	default:
 		c.recorder.failure(key, err, answered-from, answered)

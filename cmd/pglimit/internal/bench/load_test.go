@@ -65,7 +65,8 @@ func TestOpenLoopShowsArrivalsThatWereNeverSent(t *testing.T) {
 		if got.Errors[kindUnanswered] != 4 || got.Errors[kindUnserved] != 995 || got.Decisions != 0 {
 			t.Errorf("errors %v, %d decisions; want 4 unanswered, 995 unserved, no decision", got.Errors, got.Decisions)
 		}
-		// Those that were sent waited for a minute, the others from their time in the first second to the end of the drain.
+		// Those that were sent waited for a minute, the others from their time in the first second to the end of the
+		// drain.
 		withinUS(t, "max", got.Latency.Max, 60_980*time.Millisecond, 61_000*time.Millisecond)
 		withinUS(t, "p50", got.Latency.P50, 5490*time.Millisecond, 5510*time.Millisecond)
 	})

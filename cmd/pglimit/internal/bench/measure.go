@@ -11,8 +11,7 @@ import (
 	"github.com/pglimit/ratelimit/pglimit"
 )
 
-// run measures one strategy under one scenario. ran says that the result is one, also if
-// there is an error.
+// run measures one strategy under one scenario. ran says that there is a result, even with an error.
 func (b *bench) run(ctx context.Context, j job, progress Progress) (run result.Run, ran bool, err error) {
 	s := strategyRun{bench: b, job: j, limiter: "bench-" + b.id + "-" + j.subject.Strategy.Name(), table: scenario.TableOf(j.subject.Strategy)}
 	defer b.tidy(ctx, j.scenario.Keys, func(ctx context.Context) error { return b.deleteRows(ctx, j.subject.Strategy, s.limiter) })
@@ -97,7 +96,7 @@ func (s *strategyRun) drive(ctx context.Context, d *drive, progress Progress) (t
 	return stopTrouble()
 }
 
-// seen is what can be read at once: of the server, on the wire, and of the limiters.
+// seen is what can be read at once: from the server, the wire and the limiters.
 type seen struct {
 	reading // its statistics are known later
 	storage string
@@ -177,8 +176,8 @@ func (b *bench) newDrive(instances []instance, j job) *drive {
 	for i := range s.Callers {
 		r := newRecorder(kept)
 		r.history.estimated = !stages.NoMemory
-		// Tokens that nobody has got are missing: an instance is denied what another has set aside, and
-		// what was taken to make rows.
+		// Denials cannot be judged if tokens are missing that nobody got: leases set them aside, and making rows takes
+		// some.
 		if stages.Leases || s.WithRows {
 			r.history.keepNoDenials()
 		}

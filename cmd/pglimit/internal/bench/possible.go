@@ -9,12 +9,10 @@ import (
 	"github.com/pglimit/ratelimit/pglimit"
 )
 
-// possible is how many tokens a perfect limiter would grant: one that decides each request
-// at the moment at which it arrives. It is known where there is one key, one cost, and the
-// arrivals are on a schedule. 0: it is not known.
+// possible is how many tokens a perfect limiter would grant, which decides each request at the moment it arrives. It is
+// known for one key and one cost, if the arrivals are on a schedule. 0: it is not known.
 //
-// Where requests are rare it is less than what the limit allows: a token that is there has to
-// wait for the next one to come.
+// If requests are rare it is less than the limit allows: an available token waits for the next request.
 func possible(s scenario.Scenario, subject scenario.Subject, seed uint64) (tokens int64) {
 	if !s.Open() || s.Keys != 1 || subject.Limit.Calendar != "" || len(subject.Costs) != 1 {
 		return 0

@@ -6,8 +6,8 @@ import (
 	"github.com/pglimit/ratelimit/pglimit"
 )
 
-// recorder is what one caller saw. It is the caller's own, so recording takes no
-// lock and shares no cache line; from time to time it is handed to the timeline.
+// recorder has what one caller saw. It belongs to that caller, so recording takes no lock and shares no cache line.
+// From time to time it is handed to the timeline.
 type recorder struct {
 	timeline *timeline // nil during the warm-up, of which only the history is kept
 	history  history
@@ -85,10 +85,9 @@ func (r *recorder) decision(key uint32, cost uint8, d *pglimit.Decision, took, a
 	r.tally.denials.record(took)
 }
 
-// failure records a request that got no decision. An error that is an answer does not
-// count among the latencies of decisions: a refusal is often faster, and a deadlock
-// slower. A wait that was given up does count, with the time that it lasted: without it,
-// a server that stalls would look fast.
+// failure records a request that got no decision. An error that is an answer does not count among the latencies of
+// decisions: a refusal is often faster, and a deadlock slower. A wait that was given up does count, with its duration:
+// otherwise a server that stalls would look fast.
 func (r *recorder) failure(key uint32, err error, took, at time.Duration) {
 	kind, lost := classify(err)
 	if lost {
@@ -101,9 +100,8 @@ func (r *recorder) failure(key uint32, err error, took, at time.Duration) {
 	r.fail(kind, text, took, at)
 }
 
-// unserved records an arrival that was never sent, with the time that it had waited. Its
-// answer would have taken longer. It failed when it was due: all at the end would look as if
-// the server had failed then.
+// unserved records an arrival that was never sent, with the time that it had waited; its answer would have taken
+// longer. It counts as failed when it was due, or all of them would seem to have failed at the end.
 func (r *recorder) unserved(waited, due time.Duration) { r.fail(kindUnserved, "", waited, due) }
 
 func (r *recorder) fail(kind, text string, took, at time.Duration) {

@@ -118,8 +118,8 @@ func (b *bench) runAll(ctx context.Context, report *result.Report) error {
 	return nil
 }
 
-// jobs are the runs in their order: all scenarios and strategies, and then all of them
-// again. So what slows the machine down for a while does not meet one of them only.
+// jobs are the runs in their order: all scenarios and strategies, then all of them again. So a temporary slowdown of
+// the machine does not affect only one of them.
 func (b *bench) jobs() (jobs []job, err error) {
 	for round := 1; round <= b.config.rounds(); round++ {
 		for _, s := range b.config.Scenarios {
@@ -141,7 +141,7 @@ func (b *bench) jobs() (jobs []job, err error) {
 	return jobs, nil
 }
 
-// bench is what the runs have in common.
+// bench is shared by the runs.
 type bench struct {
 	config     Config
 	place      Place
@@ -170,8 +170,8 @@ func (b *bench) open(ctx context.Context) (err error) {
 	return err
 }
 
-// check asks each strategy something harmless, so that a database that is not migrated is
-// reported before anything is measured.
+// check makes a harmless request with each strategy, so that a database that is not migrated is reported before
+// anything is measured.
 func (b *bench) check(ctx context.Context) error {
 	for _, s := range b.strategies {
 		request := pglimit.Request{Limiter: "bench-" + b.id, Key: warmupKey, Limit: pglimit.Every(time.Second), Unit: 1}

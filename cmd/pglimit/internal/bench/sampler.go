@@ -17,8 +17,7 @@ type sample struct {
 	deadlocks int64
 }
 
-// sampleTime is how long the server may take to tell: a sample that comes late says
-// nothing about its moment.
+// sampleTime is how long the server may take to answer: a late sample says nothing about its moment.
 const sampleTime = time.Second
 
 func takeSample(ctx context.Context, observer *pgxpool.Pool, trips func() int64) sample {

@@ -16,8 +16,8 @@ import (
 // it is not there.
 type statements map[int64]result.Statement
 
-// readStatements of the server. It is an extension which most have and some have not, in
-// a schema of the owner's choice; a role may lack the right to read it.
+// readStatements reads the extension's counters. Most servers have it, in a schema of the owner's choice; the role may
+// lack the right to read it.
 func readStatements(ctx context.Context, observer *pgxpool.Pool) statements {
 	var schema string
 	err := observer.QueryRow(ctx, `
@@ -48,7 +48,7 @@ func readStatements(ctx context.Context, observer *pgxpool.Pool) statements {
 	return read
 }
 
-// most is how many statements a run tells of.
+// most is how many statements a run reports.
 const most = 3
 
 // since returns the statements that took most time between two readings.

@@ -61,9 +61,9 @@ const ourLetters = "abcdefghijklmnopqrstuvwxyz_"
 
 const notAField = "is not a field that this path knows"
 
-// checkNames of the fields in the next value, and how much is in it. Package json takes "KEY" for "key", and merges what is
-// there twice. If why is not empty, path leads from the value to what is wrong. It is written on the way back only: a
-// stranger chooses how many elements would need one.
+// checkNames checks the names and the nesting of the fields in the next value. Package json takes "KEY" for "key", and
+// merges duplicates. If why is not empty, path leads from the value to the fault. It is written only on the way back,
+// because clients choose how many elements there are.
 func checkNames(decoder *json.Decoder, depth int) (path, why string) {
 	token, _ := decoder.Token() // the text is known to be JSON
 	open, _ := token.(json.Delim)
@@ -105,8 +105,8 @@ func checkNames(decoder *json.Decoder, depth int) (path, why string) {
 	return "", ""
 }
 
-// halfSurrogate says whether a string in the JSON has half of a surrogate pair: decoded, it has a
-// U+FFFD more than the text spells out.
+// halfSurrogate says whether a string in the JSON has half of a surrogate pair: decoded, it has one U+FFFD more than
+// the text spells out.
 func halfSurrogate(body []byte) bool {
 	if !bytes.Contains(bytes.ToLower(body), []byte(`\ud`)) {
 		return false

@@ -7,7 +7,8 @@ import (
 	"github.com/pglimit/ratelimit/adapters/httplimit"
 )
 
-// Gateway names the header fields in which a gateway says whom it asks for. It has to overwrite what its clients send there.
+// Gateway names the header fields in which a gateway sends the limiter and the key. The gateway must overwrite what its
+// clients send there.
 type Gateway struct {
 	Limiter string // its name
 	Key     string
@@ -15,8 +16,8 @@ type Gateway struct {
 
 const gatewayPath = "/v1/gateway"
 
-// gateway answers a gateway that asks whether a request may pass: 200, or the status that it knows as a denial. Its clients may be
-// shown the answer, so what is wrong between the gateway and this server is 500, logged, and none of their business.
+// gateway answers a gateway that asks whether a request may pass: 200, or the status that it knows as a denial. Its
+// clients may see the answer. So faults between the gateway and this server are 500, and only the log explains them.
 func (s *Server) gateway(w http.ResponseWriter, r *http.Request) {
 	p := s.askedByGateway(w, r)
 	switch {
@@ -77,7 +78,7 @@ func (s *Server) askedByGateway(w http.ResponseWriter, r *http.Request) *problem
 	return nil
 }
 
-// onlyValue of the header field. Two are a client's beside the gateway's.
+// onlyValue returns the value of the header field. If there are two, one is a client's.
 func onlyValue(r *http.Request, what, field string) (string, *problem) {
 	values := r.Header.Values(field)
 	if len(values) != 1 || values[0] == "" {

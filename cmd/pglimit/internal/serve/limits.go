@@ -119,7 +119,7 @@ func parse(text []byte) ([]Limit, error) {
 	return limits, nil
 }
 
-// values of the file, in words.
+// values explains the values of the file.
 var values = []yamlfile.Value{
 	{Type: "serve.file", Is: "a file of limiters: write \"limiters:\", and below that a name with its settings", Fields: "limiters"},
 	{Type: "map[string]serve.settings", Is: "limiters by name: write them like \"api: {limit: 10/s burst 20}\""},
@@ -127,7 +127,7 @@ var values = []yamlfile.Value{
 	{Type: "serve.block", Is: "the settings of a block", Fields: blockFields},
 }
 
-// lineOf is the line of the innermost of the keys that is there.
+// lineOf returns the line of the innermost of the keys that exists.
 func lineOf(node *yaml.Node, keys ...string) int {
 	if node.Kind == yaml.DocumentNode {
 		node = node.Content[0]
@@ -146,7 +146,7 @@ func lineOf(node *yaml.Node, keys ...string) int {
 	return line
 }
 
-// build makes the configuration, and checks it. If it is refused, field is what to blame.
+// build makes the configuration, and checks it. If it is refused, field names the cause.
 func (s settings) build(name string) (l Limit, field string, err error) {
 	l.Strategy = strategies.TokenBucket{}
 	if s.Strategy != "" {
@@ -196,7 +196,7 @@ func (s settings) build(name string) (l Limit, field string, err error) {
 	return l, "", nil
 }
 
-// inFileOfBlock says why a block is not valid as its fields are called here.
+// inFileOfBlock explains an invalid block with the names of the file.
 var inFileOfBlock = strings.NewReplacer("is 0s: ", "is missing, or 0: ", "is 0: ", "is missing, or 0: ", "from For,", "from for,")
 
 // fallback sets what the limiter answers when no decision is known.

@@ -76,9 +76,9 @@ func TestBadFilesAreRefusedByLineAndField(t *testing.T) {
 		}
 	}
 	for field, want := range map[string]string{
-		"limit: ten":                                         `line 3: limiters.a: limit "ten": there is no "/"`,
+		"limit: ten":                                         `line 3: limiters.a: limit "ten": it must be tokens/period`,
 		"limit: 10/0s":                                       "line 3: limiters.a: limit period is 0s",
-		"limit: 10/s burst 0":                                `line 3: limiters.a: limit "10/s burst 0": the burst must be at least 1`,
+		"limit: 10/s burst 0":                                `line 3: limiters.a: limit burst is 0: it must be at least 1`,
 		"limit: 1/s\n    strategy: redis":                    `line 4: limiters.a: strategy is "redis": there is no strategy "redis", only token_bucket`,
 		"strategy: exclusion_range\n    limit: 2/s":          "line 4: limiters.a: limit burst is 2",
 		"limit: 1/s\n    timeout: -1s":                       "line 4: limiters.a: timeout is -1s: it must be positive",
@@ -101,7 +101,7 @@ func TestBadFilesAreRefusedByLineAndField(t *testing.T) {
 		"limit: 1/s\n    block:\n      after: 1\n      within: 1s\n      for: 2s\n      max: 1s": "line 8: limiters.a: block max is 1s: it must be from for, 2s",
 		"limit: 1/s\n    block: {within: 1s, for: 1s, max: 1s}":                                  "line 4: limiters.a: block after is missing, or 0: it must be at least 1",
 		"limit: 1/s\n    block: {befor: 1}":                                                      "line 4: there is no field befor here, only after, within, for, max, forget",
-		"limit: 1/s\n    new_keys: many":                                                         `line 4: limiters.a: new_keys limit "many": there is no "/"`,
+		"limit: 1/s\n    new_keys: many":                                                         `line 4: limiters.a: new_keys limit "many": it must be tokens/period`,
 		"limit: 1/s\n    strategy: exclusion_range\n    new_keys: 2/s":                           "line 5: limiters.a: new_keys burst is 2: exclusion_range keeps a burst of 1 only",
 		"limit: 1/s\n    bust: 1":                                                                "line 4: there is no field bust here, only limit, strategy",
 	} {

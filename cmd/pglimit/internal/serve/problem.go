@@ -30,7 +30,7 @@ func newProblem(status int, format string, args ...any) *problem {
 // longestName of a field that an answer repeats.
 const longestName = 64
 
-// bounded is the text, or its beginning and how long it is: a client may send a megabyte.
+// bounded returns the text, or its beginning and its length: a client may send a megabyte.
 func bounded(text string, longest int) string {
 	if len(text) <= longest {
 		return text
@@ -38,7 +38,7 @@ func bounded(text string, longest int) string {
 	return fmt.Sprintf("%s… (%d bytes)", strings.ToValidUTF8(text[:longest], ""), len(text))
 }
 
-// invalid is a field of the body that must be something else.
+// invalid returns a problem with a field of the body.
 func invalid(field, why string) *problem {
 	p := newProblem(http.StatusBadRequest, "%s %s", field, why)
 	p.Field = field
@@ -56,7 +56,7 @@ func (p *problem) in(parent string) *problem {
 	return p
 }
 
-// What the details say of a failure. What exactly went wrong is logged, and not for everybody.
+// failures describe a failure to clients. The exact error is only logged.
 var failures = map[pglimit.Cause]string{
 	pglimit.CauseOther:       "Postgres failed, or answered what it should not",
 	pglimit.CauseClosed:      "this server is stopping",
@@ -66,7 +66,7 @@ var failures = map[pglimit.Cause]string{
 	pglimit.CauseOverloaded:  "too many requests are waiting for Postgres",
 	pglimit.CauseNotMigrated: "the database is not migrated: run \"pglimit migrate up\"",
 	pglimit.CausePermission:  "the database role lacks a right, or row security hides rows from it: see \"pglimit migrate grants --help\"",
-	pglimit.CauseSetting:     "a setting of the database's URL, the role or the database is in the way: the log says which",
+	pglimit.CauseSetting:     "a setting of the database's URL, the role or the database prevents decisions: the log says which",
 	pglimit.CausePooler:      "a pooler such as PgBouncer mixes up prepared statements: add default_query_exec_mode=exec to the database's URL",
 	pglimit.CauseRefused:     "Postgres refused the request: somebody holds the key's row locked, or its encoding cannot hold the key",
 }
@@ -104,7 +104,8 @@ func problemOf(err error) *problem {
 	return p
 }
 
-// problemOfLimit is problemOf for a request whose client sent that limit, or none: then a limit that cannot be kept is no fault of the client's.
+// problemOfLimit is problemOf for a request whose client sent that limit, or none: a limit of the server that cannot be
+// applied is not the client's fault.
 func problemOfLimit(err error, sent pglimit.Limit) *problem {
 	var limit *pglimit.LimitError
 	if errors.As(err, new(*pglimit.RuleError)) || !errors.As(err, &limit) || limit.Limit == sent {
@@ -115,7 +116,7 @@ func problemOfLimit(err error, sent pglimit.Limit) *problem {
 	return p
 }
 
-// failureText says what keeps the server from deciding. It names no host: the log does.
+// failureText says why the server cannot decide. It names no host; the log does.
 func failureText(err error) string {
 	if errors.Is(err, pglimit.ErrReadOnly) {
 		return "this Postgres is read-only: it is a standby, or default_transaction_read_only is on"

@@ -32,7 +32,7 @@ func checkQuery(r *http.Request) *problem {
 	return nil
 }
 
-// statusOfDenial is what the query asks for: one of two, the first if it asks for none.
+// statusOfDenial returns the status that the query asks for: one of two, the first by default.
 func statusOfDenial(r *http.Request, usual, other int) (int, *problem) {
 	query := r.URL.Query()
 	switch status := query.Get("denied"); {

@@ -13,11 +13,11 @@ import (
 // readyTimeout is shorter than the usual timeout of a probe, a second.
 const readyTimeout = 800 * time.Millisecond
 
-// readyFor is how long what a check has found is told to other probes.
+// readyFor is how long a result is reused for other probes.
 const readyFor = 250 * time.Millisecond
 
-// readyz says whether this server can decide. During an outage it is ready if all its limiters
-// have an answer of their own (on_error): taking it out of service would leave none.
+// readyz says whether this server can decide. During an outage it is ready if all its limiters have an answer of their
+// own (on_error): otherwise a load balancer would remove all instances.
 func (s *Server) readyz(w http.ResponseWriter, r *http.Request) {
 	if s.stopping.Load() {
 		newProblem(http.StatusServiceUnavailable, "this server is stopping").write(w)
@@ -37,8 +37,8 @@ func (s *Server) readyz(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusOK, "application/json", answer)
 }
 
-// ready is check, once for all who probe: anybody may, and however many do, they take one
-// connection from the decisions.
+// ready is check, shared by all concurrent probes: anybody may probe, and together they take one connection from the
+// decisions.
 func (s *Server) ready(ctx context.Context) error {
 	_, err, _ := s.probes.Do("", func() (any, error) {
 		if time.Since(s.checked) > readyFor {
@@ -52,8 +52,8 @@ func (s *Server) ready(ctx context.Context) error {
 	return err
 }
 
-// check asks each strategy, past all stages, whether it could grant now: for the connection, the schema, the
-// rights, and a server that can write. A strategy that cannot say peeks at a bucket.
+// check asks each strategy, without any stage, whether it could grant now: connection, schema, rights, and a server
+// that can write. If a strategy cannot say, check peeks at a bucket.
 func (s *Server) check(ctx context.Context) error {
 	asked := make(map[string]bool)
 	for name, l := range s.all() {

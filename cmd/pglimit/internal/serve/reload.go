@@ -8,16 +8,15 @@ import (
 	"time"
 )
 
-// generations are what a [Server] answers with: one Server after another.
+// generations are the Servers that a [Server] has had, one per configuration.
 type generations struct {
 	mu    sync.Mutex
 	now   *Server          // answers new requests
 	alive map[*Server]bool // not closed yet: requests may still be under way there
 }
 
-// Reload answers new requests by other limits and tokens. Requests under way are answered by the limits
-// that they met; then those limiters are closed, which gives their leases back. If the error is not nil,
-// nothing has changed.
+// Reload answers new requests with other limits and tokens. Running requests keep their limits; then those limiters are
+// closed, which returns their leases. After an error nothing has changed.
 func (s *Server) Reload(limits []Limit, tokens []string) error {
 	config := s.config
 	config.Limits, config.Tokens = limits, tokens
@@ -47,7 +46,7 @@ func (s *Server) Reload(limits []Limit, tokens []string) error {
 	return nil
 }
 
-// ServeHTTP answers a request by the limits of this moment.
+// ServeHTTP answers a request with the current limits.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.generations.mu.Lock()
 	now := s.generations.now
@@ -55,8 +54,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.generations.mu.Unlock()
 	defer now.users.Done()
 	if s.stopping.Load() {
-		// Clients connect anew for their next request, which leads them elsewhere. (SetKeepAlivesEnabled would
-		// cut connections on which one is on its way.)
+		// Clients open a new connection for their next request, which leads them to another instance.
+		// (SetKeepAlivesEnabled would cut connections on which a request is on its way.)
 		w.Header().Set("Connection", "close")
 		now.stopping.Store(true)
 	}
@@ -66,8 +65,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	now.handler.ServeHTTP(w, r)
 }
 
-// Close closes the limiters, which gives their leases back. Requests that wait for tokens are
-// answered 503. Close the pool after it.
+// Close closes the limiters, which returns their leases. Requests that wait for tokens get 503. Close the pool after
+// it.
 func (s *Server) Close(ctx context.Context) error {
 	s.generations.mu.Lock()
 	var alive []*Server

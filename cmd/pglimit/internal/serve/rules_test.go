@@ -27,7 +27,7 @@ func TestLimitersOfTheTable(t *testing.T) {
 			pglimit.LimitRule{ID: 4, Limiter: "api", Limit: pglimit.PerHour(1), Action: pglimit.Observe},
 			pglimit.LimitRule{ID: 5, Limiter: "login", Key: "ann", Limit: pglimit.PerHour(5)},
 			pglimit.LimitRule{ID: 6, Limiter: "some", Key: "k", Limit: pglimit.PerHour(7)},
-			pglimit.LimitRule{ID: 7, Limiter: "api", Key: "torn", Unreadable: `limit "5": there is no "/"`},
+			pglimit.LimitRule{ID: 7, Limiter: "api", Key: "torn", Unreadable: `limit "5": it must be tokens/period`},
 		)
 		s, err := New(Config{Limits: made, Rules: rules, Strategy: memory, Pool: memory.Pool(), Logger: slog.New(slog.DiscardHandler)})
 		must(t, err)

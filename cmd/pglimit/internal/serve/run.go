@@ -12,11 +12,11 @@ import (
 
 // Stop says how a server ends.
 type Stop struct {
-	// Drain is how long it goes on as before but for /readyz, so that a load balancer sends its
-	// requests elsewhere.
+	// Drain is how long it continues as before, except for /readyz, so that a load balancer sends its requests
+	// elsewhere.
 	Drain time.Duration
 
-	// Grace is how long the requests under way may take after that.
+	// Grace is how long running requests may take after that.
 	Grace time.Duration
 }
 
@@ -31,8 +31,8 @@ const (
 	cutTimeout = 2 * time.Second
 )
 
-// Run answers on the listener until ctx ends. Then it stops in order: readiness fails, requests
-// under way are answered, the limiters are closed. The error says what was cut short.
+// Run answers on the listener until ctx ends. Then it stops in order: readiness fails, running requests are answered,
+// the limiters are closed. The error says what was cut short.
 func (s *Server) Run(ctx context.Context, listener net.Listener, stop Stop) error {
 	if address, ok := listener.Addr().(*net.TCPAddr); ok {
 		s.loopback = address.IP.IsLoopback()
@@ -92,7 +92,7 @@ func (s *Server) drain(ctx context.Context, server *http.Server, broken <-chan e
 	if within(stop.Grace) == nil {
 		return nil
 	}
-	// Those who wait for tokens are answered now.
+	// Requests that wait for tokens are answered now.
 	closing, cancel := context.WithTimeout(ctx, cutTimeout)
 	defer cancel()
 	_ = s.Close(closing) // Run closes again, and says what is wrong

@@ -78,7 +78,7 @@ type limiter struct {
 
 func (l limiter) blocks() bool { return l.config.Block != pglimit.Block{} }
 
-// New makes the limiters and what answers for them. It asks nothing of Postgres.
+// New makes the limiters and the handlers. It does not call Postgres.
 func New(config Config) (*Server, error) {
 	s := &Server{
 		config: config, limiters: make(map[string]limiter), rules: config.Rules,
@@ -153,7 +153,7 @@ func (s *Server) routes(requests *prometheus.HistogramVec, metrics http.Handler)
 	return mux
 }
 
-// post is the way of every request below /v1.
+// post handles every request below /v1.
 func (s *Server) post(answer func(http.ResponseWriter, *http.Request) *problem) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		p := s.authorized(w, r)
@@ -173,7 +173,7 @@ func (s *Server) post(answer func(http.ResponseWriter, *http.Request) *problem) 
 	}
 }
 
-// authorized compares hashes, so that the time it takes tells nothing about the tokens.
+// authorized compares hashes, so that its duration reveals nothing about the tokens.
 func (s *Server) authorized(w http.ResponseWriter, r *http.Request) *problem {
 	if len(s.tokens) == 0 {
 		return s.local(r)
@@ -190,8 +190,8 @@ func (s *Server) authorized(w http.ResponseWriter, r *http.Request) *problem {
 	return newProblem(http.StatusUnauthorized, "the header Authorization: Bearer TOKEN is missing or wrong: TOKEN is a line of the server's --token-file")
 }
 
-// local refuses a web page whose name leads to this machine (DNS rebinding): to the browser, its
-// requests stay within that page's site. No such name is a number or localhost.
+// local refuses a web page whose name leads to this machine (DNS rebinding): to the browser, its requests stay within
+// that page's site. No such name is a number or localhost.
 func (s *Server) local(r *http.Request) *problem {
 	host := r.Host
 	if name, _, err := net.SplitHostPort(host); err == nil {
@@ -204,7 +204,7 @@ func (s *Server) local(r *http.Request) *problem {
 	return newProblem(http.StatusForbidden, "the header Host is %q: without --token-file, a server that listens on this machine only takes an IP address or localhost there", r.Host)
 }
 
-// limiter of that name: of the configuration, or else of the table.
+// limiter returns the limiter of that name, from the configuration or else from the table.
 func (s *Server) limiter(ctx context.Context, name string) (limiter, *problem) {
 	if found, ok := s.limiters[name]; ok {
 		return found, nil
@@ -251,11 +251,12 @@ func (s *Server) makeLimiter(limit Limit) (limiter, error) {
 	return limiter{Limiter: made, config: c}, err
 }
 
-// unlimited is the limit of requests for which the table has none. They are not answered by it: see noRule.
+// unlimited is a placeholder limit for requests without a limit in the table. They are not answered with it: see
+// noRule.
 var unlimited = pglimit.PerSecond(pglimit.MaxRate).WithBurst(int64(pglimit.MaxWindow))
 
-// ofTable returns the Limiter that decides for all names that only the table has: so thousands of them cost no more than
-// one, and are one series of each metric. It is made when one of them is asked for first.
+// ofTable returns the Limiter that decides for all names that are only in the table. So thousands of them cost no more
+// than one, and are one series of each metric. It is made at the first request for one of them.
 func (s *Server) ofTable() (*limiter, error) {
 	if found := s.table.Load(); found != nil {
 		return found, nil
@@ -284,7 +285,7 @@ func noRule(limiter, key string) *problem {
 	return p
 }
 
-// all limiters that there are now, by name.
+// all returns the current limiters, by name.
 func (s *Server) all() map[string]limiter {
 	all := maps.Clone(s.limiters)
 	if table := s.table.Load(); table != nil {

@@ -18,7 +18,7 @@ const (
 	// maxRequests of one call.
 	maxRequests = 1000
 
-	// maxWait for tokens: connections that are quiet for longer are cut by proxies.
+	// maxWait bounds the wait for tokens: proxies cut connections that are silent for longer.
 	maxWait = time.Minute
 )
 
@@ -41,7 +41,7 @@ func (s *Server) allow(w http.ResponseWriter, r *http.Request) *problem {
 	return s.takeEach(w, r, body.requests, false)
 }
 
-// peek answers /v1/peek. Whether the tokens are there is no more than a fact: it is always 200.
+// peek answers /v1/peek. It is always 200, whether or not the tokens are there.
 func (s *Server) peek(w http.ResponseWriter, r *http.Request) *problem {
 	var body asks
 	if p := body.read(w, r); p != nil {
@@ -67,7 +67,7 @@ func (s *Server) peek(w http.ResponseWriter, r *http.Request) *problem {
 	return nil
 }
 
-// problem is why there is no decision: an error, or no limit.
+// problem returns why there is no decision: an error, or no limit.
 func (l limiter) problem(r *pglimit.Request, d *pglimit.Decision, err error) *problem {
 	switch {
 	case err != nil:
@@ -104,7 +104,8 @@ func (b *asks) read(w http.ResponseWriter, r *http.Request) *problem {
 	return nil
 }
 
-// request that is asked for, valid, with the limit that was asked for, or none. limit is what holds for it now.
+// request returns the requested request, checked, with the limit that was asked for, or none. limit is the one that
+// applies now.
 func (s *Server) request(ctx context.Context, a *ask, peek bool) (l limiter, r pglimit.Request, limit pglimit.Limit, p *problem) {
 	l, p = s.limiter(ctx, a.Limiter)
 	if p != nil {
@@ -158,7 +159,8 @@ func (s *Server) request(ctx context.Context, a *ask, peek bool) (l limiter, r p
 	return l, r, limit, nil
 }
 
-// limitOf a request, and the greatest that it may be asked under: a rule without a limit grants or denies any number of tokens.
+// limitOf returns the limit of a request, and the largest limit that it may have: a rule without a limit grants or
+// denies any number of tokens.
 func (s *Server) limitOf(l limiter, r *pglimit.Request) (most, limit pglimit.Limit, p *problem) {
 	own := r.Limit != pglimit.Limit{}
 	limit = cmp.Or(r.Limit, l.Limit())
@@ -209,7 +211,7 @@ func (s *Server) allowOne(w http.ResponseWriter, r *http.Request, body *asks, de
 	return nil
 }
 
-// wait in line for the tokens. If they come too late, or on_error denies them, that is a denial.
+// wait waits in line for the tokens. If they come too late, or on_error denies them, that is a denial.
 func wait(ctx context.Context, limiter limiter, r pglimit.Request, longest time.Duration) (pglimit.Decision, error) {
 	d, err := limiter.Do(ctx, pglimit.Request{Limiter: r.Limiter, Key: r.Key, Tokens: r.Tokens, MaxWait: longest})
 	if errors.Is(err, pglimit.ErrWaitTooLong) || d.Source == pglimit.FromFallback {

@@ -116,7 +116,7 @@ func TestWhatIsWrongWithARequestIsSaidByField(t *testing.T) {
 		{"/v1/peek", `{"limiter":"api","key":"k","tokens":21}`, 400, "tokens", "burst of 20"},
 		{"/v1/allow", `{"limiter":"api","key":"k","limit":"ten"}`, 400, "limit", `"ten"`},
 		{"/v1/allow", `{"limiter":"api","key":"k","limit":"1/0s"}`, 400, "limit", "period is 0s"},
-		{"/v1/allow", `{"limiter":"api","key":"k","limit":""}`, 400, "limit", "no \"/\""},
+		{"/v1/allow", `{"limiter":"api","key":"k","limit":""}`, 400, "limit", "it must be tokens/period"},
 		{"/v1/allow", `{"limiter":"api","key":"k","id":""}`, 400, "id", "is empty: name the request, or leave it out"},
 		{"/v1/allow", `{"limiter":"api","key":"k","id":"` + long + `"}`, 400, "id", "at most 128"},
 		{"/v1/allow", `{"limiter":"upsert","key":"k","id":"x"}`, 400, "id", "token_bucket"},

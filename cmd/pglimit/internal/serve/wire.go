@@ -41,8 +41,7 @@ type correction struct {
 	Tokens   *int64          `json:"tokens"`
 }
 
-// decision is an answer. Times are milliseconds, rounded up: a client that waits that long has
-// waited long enough.
+// decision is an answer. Times are milliseconds, rounded up, so that waiting that long is enough.
 type decision struct {
 	Limiter      string    `json:"limiter"`
 	Key          string    `json:"key"`
@@ -79,15 +78,15 @@ func newDecision(d pglimit.Decision) decision {
 		out.Limit = ""
 		return out
 	}
-	// No bucket is empty and full: of this one nothing is known. on_error has answered without
-	// looking, or a group was denied for another bucket, from memory.
+	// No bucket is both empty and full: this one is unknown. on_error has answered without looking, or a group was
+	// denied from memory because of another bucket.
 	if d.Remaining != 0 || d.ResetAfter != 0 {
 		out.Remaining, out.ResetAfterMS = &d.Remaining, new(milliseconds(d.ResetAfter))
 	}
 	return out
 }
 
-// granted is the decision that was answered so, as far as a refund needs it.
+// granted returns the answered decision, as far as a refund needs it.
 func (d *decision) granted() (pglimit.Decision, *problem) {
 	out := pglimit.Decision{Limiter: d.Limiter, Key: d.Key, Granted: d.Granted, At: d.At, Source: pglimit.FromDatabase}
 	for _, source := range rate.Sources {

@@ -1,4 +1,4 @@
-// Package yamlfile says in the words of a YAML file what is wrong in it.
+// Package yamlfile explains errors of a YAML file in the file's own terms.
 package yamlfile
 
 import (
@@ -39,7 +39,7 @@ var advice = strings.NewReplacer(
 	"did not find expected ',' or ']'", "there is a [ that is not closed, or no comma between two values",
 )
 
-// Explain the decoder's error about text, with the line. Of what does not fit its type, values says what it is.
+// Explain explains the decoder's error about text, with the line. values describe what does not fit its type.
 func Explain(text []byte, err error, values ...Value) error {
 	var types *yaml.TypeError
 	if !errors.As(err, &types) {
@@ -64,10 +64,11 @@ var (
 	noField   = regexp.MustCompile(`field (\S+) not found in type (\S+)$`)
 )
 
-// problemOf a parser's error, without the line: the parser names that where it began to read what is wrong, or the one before.
+// problemOf returns the text of a parser's error, without its line, which is that where the parser began to read the
+// faulty part, or the one before.
 func problemOf(err error) string { return place.ReplaceAllString(err.Error(), "") }
 
-// lineOf the problem: the last of the shortest beginning of the text that has it.
+// lineOf returns the line of the problem: the last line of the shortest beginning of the text that has it.
 func lineOf(text []byte, problem string) (line []byte, n int) {
 	lines := bytes.SplitAfter(bytes.TrimRight(text, "\n"), []byte("\n"))
 	n = 1 + min(len(lines)-1, sort.Search(len(lines), func(i int) bool {

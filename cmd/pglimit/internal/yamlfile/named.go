@@ -7,8 +7,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Named refuses a key that is null, with its line: the decoder would leave it out, with its value, without a word. What else is
-// wrong in the text is left to the decoder.
+// Named refuses a null key, with its line: the decoder would silently leave it out, with its value. All other faults
+// are left to the decoder.
 func Named(text []byte) error {
 	decoder := yaml.NewDecoder(bytes.NewReader(text))
 	var document yaml.Node
@@ -20,7 +20,7 @@ func Named(text []byte) error {
 	return nil
 }
 
-// nullKey is the line of the first, or 0.
+// nullKey returns the line of the first null key, or 0.
 func nullKey(node *yaml.Node) int {
 	for i, child := range node.Content {
 		if node.Kind == yaml.MappingNode && i%2 == 0 && child.ShortTag() == "!!null" {

@@ -169,8 +169,8 @@ func (p *Page) page(w http.ResponseWriter, _ *http.Request) {
 	_ = pageTemplate.Execute(w, map[string]any{"Panels": p.panels, "Instances": p.config.Instances, "Limit": p.config.Limit, "Load": p.config.Load}) // the browser is gone
 }
 
-// events sends the samples of the last two minutes, and then each new one. A browser that was
-// disconnected names the last one it has.
+// events sends the samples of the last two minutes, and then each new one. A browser that reconnects names the last one
+// it has.
 func (p *Page) events(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("Cache-Control", "no-store")

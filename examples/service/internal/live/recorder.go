@@ -10,9 +10,8 @@ import (
 	"github.com/pglimit/ratelimit/pglimit"
 )
 
-// Recorder notes what one instance did since it was last asked. Its OnDecision and OnRoundTrip go
-// into the Config of each Limiter, its Handler around the limited endpoints. The zero Recorder is
-// ready for use, by any number of goroutines.
+// Recorder records what one instance did since it was last asked. Its OnDecision and OnRoundTrip go into the Config of
+// each Limiter, its Handler around the limited endpoints. The zero Recorder is ready for concurrent use.
 type Recorder struct {
 	mu  sync.Mutex
 	new recorded
@@ -24,8 +23,7 @@ type recorded struct {
 	taken                  []pglimit.Decision // grants of Postgres
 }
 
-// mostRecorded bounds the memory that a second may take. What comes after so many of a kind is
-// left out of the percentiles.
+// mostRecorded bounds the memory of a second. Percentiles leave out what comes after that many of a kind.
 const mostRecorded = 10_000
 
 func note[T any](list *[]T, value T) {

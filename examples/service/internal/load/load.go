@@ -30,8 +30,8 @@ type Load struct {
 	users atomic.Pointer[int]
 }
 
-// New makes a load on the URLs, of so many users: from 0 to MostUsers. It begins with [Load.Run], and
-// lasts so long, or, if that is 0, until Run ends. A number that is set later lasts until Run ends.
+// New makes a load on the URLs with that many users, from 0 to MostUsers. It begins with [Load.Run], and lasts that
+// long, or, if lasts is 0, until Run ends. A number that is set later lasts until Run ends.
 func New(users int, lasts time.Duration, urls ...string) (*Load, error) {
 	if users < 0 || users > MostUsers {
 		return nil, fmt.Errorf("load: there cannot be %d users: from 0 to %d", users, MostUsers)
@@ -41,7 +41,7 @@ func New(users int, lasts time.Duration, urls ...string) (*Load, error) {
 	return l, nil
 }
 
-// ParseUsers reads how many users there shall be.
+// ParseUsers parses a number of users.
 func ParseUsers(text string) (int, error) {
 	users, err := strconv.Atoi(text)
 	if err != nil || users < 0 || users > MostUsers {
@@ -50,7 +50,7 @@ func ParseUsers(text string) (int, error) {
 	return users, nil
 }
 
-// Users is how many there are.
+// Users returns the number of users.
 func (l *Load) Users() int { return *l.users.Load() }
 
 // ServeHTTP sets the number of users to that of a form, and leads back to the page.
@@ -64,8 +64,8 @@ func (l *Load) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	http.Redirect(w, r, "/", http.StatusSeeOther)
 }
 
-// Run makes requests until ctx ends. A user stays for half a minute; then another one comes, so
-// that there are always new keys, and rows for the cleanup.
+// Run makes requests until ctx ends. A user stays for half a minute and is then replaced, so that there are always new
+// keys, and rows for the cleanup.
 func (l *Load) Run(ctx context.Context) {
 	if l.lasts > 0 {
 		first := l.users.Load()
@@ -106,7 +106,7 @@ func (l *Load) Run(ctx context.Context) {
 	}
 }
 
-// request as that user. What is answered is the service's to count.
+// request makes a request as that user. The service counts the answers.
 func request(ctx context.Context, client *http.Client, url, user string) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
 	if err != nil {

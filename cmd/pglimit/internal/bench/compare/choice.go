@@ -5,27 +5,26 @@ import (
 	"slices"
 )
 
-// Default is the strategy to take where the figures decide nothing: it takes any limit, in
-// one round trip, and decides many keys in one call.
+// Default is the strategy to take if there is no clear winner: it takes any limit, in one round trip, and decides many
+// keys in one call.
 const Default = "token_bucket"
 
 // Choice of a strategy for all loads.
 type Choice struct {
-	// Strategy that the figures are for. Empty: they decide nothing.
+	// Strategy that the figures favour. Empty: there is no clear winner.
 	Strategy string
 
 	// ByStages: it is no faster than the others in Between without stages, and it is with
 	// them.
 	ByStages bool
 
-	// Between these strategies nothing decides, if Strategy is empty or ByStages is set.
+	// Between are the strategies without a clear winner, if Strategy is empty or ByStages is set.
 	Between []string
 }
 
-// Choose a strategy by two counts that a reader can check in the tables: in how many loads it
-// is the fastest, and by how much it is behind in the others. What is too close to call
-// counts for neither. A strategy is chosen if no other is better in one of the two, and if it
-// is the fastest somewhere or behind nowhere.
+// Choose chooses a strategy by two counts that a reader can check in the tables: in how many loads it is the fastest,
+// and by how much it is behind in the others. What is too close to call counts for neither. A strategy is chosen if no
+// other is better in one of the two, and if it is the fastest somewhere or behind nowhere.
 func (e *Evidence) Choose() Choice {
 	pool := e.Patient(e.Candidates)
 	if len(pool) <= 1 {
@@ -52,9 +51,8 @@ func only(names []string) string {
 	return names[0]
 }
 
-// unbeaten are those strategies that none of the others beats: which is fastest in as many
-// loads and as little behind, and better in one of the two. A strategy that ran under fewer
-// loads than another is left out.
+// unbeaten returns the strategies that no other beats. Another beats one if it is the fastest in as many loads, is as
+// little behind, and is better in one of the two. A strategy that ran under fewer loads than another is left out.
 func (e *Evidence) unbeaten(loads []Load, names []string) []string {
 	records, most := map[string]Record{}, 0
 	for _, name := range names {
@@ -110,7 +108,7 @@ func (e *Evidence) record(loads []Load, name string) (r Record) {
 	return r
 }
 
-// Known says that there is something to compare the strategy by.
+// Known says whether there is anything to compare the strategy with.
 func (s Standing) Known() bool { return s.Pace.Runs > 0 }
 
 // Share of the other's pace: 0.9 is 10 % slower. It is 0 where the own is not known.

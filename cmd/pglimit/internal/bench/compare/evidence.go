@@ -59,12 +59,11 @@ func EvidenceOf(r result.Report) *Evidence {
 	return e
 }
 
-// farMore is how much larger a share of failed requests rules out where all had some: what
-// answers a few in time and fails the others would pass for fast.
+// farMore is how much larger a share of failed requests rules a strategy out if all had failures: one that answers a
+// few in time and fails the others would otherwise pass for fast.
 const farMore = 0.1
 
-// excusable are the strategies that decided rightly, and did not fail far more often than the
-// best of those.
+// excusable are the strategies that decided correctly, and did not fail far more often than the best of those.
 func (e *Evidence) excusable() (names []string) {
 	least := 1.0
 	for _, name := range e.Names {

@@ -41,12 +41,11 @@ func (f Faults) Plus(other Faults) Faults {
 	}
 }
 
-// Any says that there is one that counts: a wrong decision, or more failures than a
-// network has now and then. A deadlock fails somebody; those that the database counted
-// beside it may be another client's.
+// Any says whether there is a fault that counts: a wrong decision, or more failures than a network has now and then. A
+// deadlock that matters makes a request fail; others that the database counted may be another client's.
 func (f Faults) Any() bool { return f.Wrong() || f.FailedShare() > fewFailures }
 
-// fewFailures is the share of requests that may fail without a word.
+// fewFailures is the share of requests that may fail without being reported.
 const fewFailures = 0.001
 
 // Wrong says that a decision was wrong, which is worse than none.

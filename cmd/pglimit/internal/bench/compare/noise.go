@@ -10,8 +10,8 @@ import (
 // noise, as a share. Runs of a second on a busy machine differ by as much.
 const SingleRun = 0.15
 
-// enoughRuns for ranges to say something: those of two runs each lie apart by chance one
-// time in three, those of three runs one time in ten.
+// enoughRuns is the number of runs from which ranges are meaningful: the ranges of two runs each are disjoint by chance
+// one time in three, those of three runs one time in ten.
 const enoughRuns = 3
 
 // Noise says that two figures cannot be told apart: the ranges of their repetitions
@@ -24,9 +24,9 @@ func Noise(a, b result.Figure) bool {
 	return difference(a, b) < SingleRun || overlap && min(a.Runs, b.Runs) > 1
 }
 
-// Tie says that neither strategy can be called the faster. That takes a little more than
-// [Noise], since an advice follows from it: two rounds may well lie close together by
-// chance, so a difference within the wider spread of the two is a tie as well.
+// Tie says that neither strategy is clearly faster. It is a little stricter than [Noise], because a recommendation
+// follows from it: two rounds may lie close together by chance, so a difference within the wider spread of the two is a
+// tie as well.
 func Tie(a, b result.Figure) bool {
 	return Noise(a, b) || difference(a, b) < max(a.Spread(), b.Spread())
 }

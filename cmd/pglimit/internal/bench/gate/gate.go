@@ -1,13 +1,12 @@
-// Package gate holds a report to conditions, so that a pipeline can fail on them:
+// Package gate checks a report against conditions, so that a pipeline can fail on them:
 //
 //	p99(grant) < 5ms    over = 0    errors <= 1%    grants/s >= 20k
 //
-// Every run of the report must keep every condition: a median would hide the round in
-// which it was broken.
+// Every run of the report must keep every condition: a median would hide the round that broke it.
 //
-//	gate.go    a condition, and who breaks it
-//	metric.go  what can be asked for
-//	parse.go   the words
+//	gate.go    a condition, and the runs that break it
+//	metric.go  the metrics
+//	parse.go   parsing conditions
 //	value.go   durations, shares and numbers
 package gate
 

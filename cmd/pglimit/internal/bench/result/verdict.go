@@ -54,8 +54,8 @@ func (r Run) Verdict() string {
 // Over says that the run granted more than its limit.
 func (r Run) Over() bool { return r.over() > 0 }
 
-// byGravity orders runs by what the audit says of them: first those without a fault, last
-// those that granted too much, which is what a limiter must not do.
+// byGravity orders runs by the audit: first those without a fault, last those that granted too much, which a limiter
+// must never do.
 func byGravity(a, b Run) int {
 	return cmp.Or(cmp.Compare(a.over(), b.over()), cmp.Compare(a.notDue(), b.notDue()), cmp.Compare(a.doubt(), b.doubt()))
 }
@@ -74,7 +74,7 @@ func (r Run) notDue() int64 {
 	return r.Audit.DenialsNotDue
 }
 
-// doubt is how little a verdict without a fault is certain of.
+// doubt is how uncertain a verdict without a fault is.
 func (r Run) doubt() int {
 	return slices.Index([]string{VerdictExact, VerdictSampled, VerdictNeverOver, VerdictNoFault, VerdictNothing}, r.Verdict())
 }

@@ -19,7 +19,7 @@ func TestExampleOfAPlan(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := Custom()
-	want.Name, want.Title = "black-friday", "a quiet hour, the rush, and what is left of it"
+	want.Name, want.Title = "black-friday", "a quiet hour, a rush, and its end"
 	want.About = "Plans of 100 requests a minute, few customers with most of the traffic."
 	want.Limit = pglimit.PerMinute(100).WithBurst(20)
 	want.Keys, want.Distribution, want.Exponent = 100_000, Zipf, 1.2

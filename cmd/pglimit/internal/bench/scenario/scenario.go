@@ -111,21 +111,20 @@ type Stages struct {
 // bare is one round trip per decision.
 var bare = Stages{NoCombining: true, NoMemory: true}
 
-// Trouble that is made on purpose. The zero value: none.
+// Trouble that is injected. The zero value: none.
 type Trouble struct {
 	Latency      time.Duration // that each round trip takes longer
 	LockShare    float64       // of the keys, which somebody holds locked at any time
 	RestartAfter time.Duration // into each run, of a throwaway server
 }
 
-// Custom is what flags of the user's own change.
+// Custom is the load that the user's flags change.
 //
-// The keys are few, so that callers meet on them. The limit is so low that every strategy
-// reaches it on a slow machine too: only denials by the limit, and not by a locked row,
-// show whether denials are due. Yet 400 grants a second are enough to be audited.
-// Measured on two busy cores, PostgreSQL 15: the slowest strategy, for_update_nowait,
-// decides 6,500 times a second, and 3 % of its denials are contended. With 4 keys of
-// 1000/1s it never reached the limit, and all were.
+// It has few keys, so that callers contend for them. The limit is so low that every strategy reaches it even on a slow
+// machine: only denials by the limit, and not by a locked row, show whether denials are due. Yet 400 grants a second
+// are enough to be audited. Measured on two busy cores, PostgreSQL 15: the slowest strategy, for_update_nowait, decides
+// 6,500 times a second, and 3 % of its denials are contended. With 4 keys of 1000/1s it never reached the limit, and
+// all were.
 func Custom() Scenario {
 	return Scenario{
 		Name: "custom", Title: "a load of your own", About: "What the flags say.",

@@ -15,7 +15,7 @@ import (
 // MaxRPS is the highest rate of arrivals.
 const MaxRPS = 10_000_000
 
-// Bounds that keep a typing error from eating the machine.
+// Bounds that keep a typing error from exhausting the machine.
 const (
 	maxKeys    = 10_000_000
 	maxCallers = 100_000

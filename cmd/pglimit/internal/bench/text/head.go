@@ -9,7 +9,7 @@ import (
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/result"
 )
 
-// legend explains the head of the blocks, without which a newcomer cannot read them.
+// legend explains the head of the blocks, without which a new user cannot read them.
 const legend = "* fastest; grants, denials: per second; ms: p50/p99; trips, WAL: per decision"
 
 // head says what was run on what, in four lines.

@@ -1,7 +1,6 @@
-// Package trouble makes things go wrong during a run, on purpose: rows that somebody else holds
-// locked, and a server that restarts.
+// Package trouble injects faults into a run: rows that another session holds locked, and a server that restarts.
 //
-//	plan.go     what goes wrong, to whom, and what came of it
+//	plan.go     the faults, their target, and the outcome
 //	locks.go    a session that holds rows
 //	restart.go  one restart
 package trouble

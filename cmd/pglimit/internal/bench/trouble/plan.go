@@ -13,7 +13,7 @@ import (
 // DefaultLockFor is the default of [Plan.LockFor].
 const DefaultLockFor = 100 * time.Millisecond
 
-// Plan says what goes wrong. The zero value: nothing.
+// Plan is the faults to inject. The zero value: none.
 type Plan struct {
 	// LockShare is the share of the keys whose rows somebody else holds locked, at any time:
 	// from 0 to 1. Any share above 0 is at least one key. Zero: no locks. (Callers of
@@ -31,7 +31,7 @@ type Plan struct {
 	RestartAfter time.Duration
 }
 
-// Target is whom it happens to.
+// Target is what the faults apply to.
 type Target struct {
 	// Database is where the rows are, and Application the application_name of the session that
 	// holds them. It is one connection, beside those of the callers.
@@ -49,7 +49,7 @@ type Target struct {
 	Restart func(context.Context) error
 }
 
-// Report is what went wrong.
+// Report is the outcome.
 type Report struct {
 	// LockedKeys is how many keys are chosen at a time. A key that has no row yet is not locked.
 	LockedKeys int
@@ -97,14 +97,14 @@ func (p Plan) validateFor(t Target) error {
 	return nil
 }
 
-// Run makes trouble until ctx ends, which is no error. Then it leaves no session and no lock. A
-// restart that has begun is finished all the same, because whoever tidies up needs the server.
+// Run injects the faults until ctx ends, which is no error. Then it leaves no session and no lock. A restart that has
+// begun is finished nevertheless, because tidying up needs the server.
 //
-// It returns early with an error if something cannot go wrong as planned: the server does not
-// come back, or the rows may not be locked. The report tells what was done until then.
+// It returns early with an error if a fault cannot be injected as planned: the server does not come back, or the rows
+// may not be locked. The report says what was done until then.
 //
-// Locks do not deadlock with callers: rows are locked in the order of their keys, as the
-// strategies do it, and a wait for one ends after 50 ms.
+// Locks do not deadlock with callers: rows are locked in the order of their keys, like the strategies do, and a wait
+// for one ends after 50 ms.
 func (p Plan) Run(ctx context.Context, t Target) (Report, error) {
 	var report Report
 	if err := p.validateFor(t); err != nil {
