@@ -158,6 +158,17 @@ func TestFunctionsRefuseNonsense(t *testing.T) {
 			t.Errorf("%s: %v", c.name, err)
 		}
 	}
+	// What does not fit a bigint is named also by a connection that has no plan yet. As much as there is may be any number.
+	for _, changed := range []map[int]string{{4: largest, 5: largest}, {4: "-" + largest}, {3: largest}, {3: largest, 4: largest}} {
+		guarded.Reset()
+		if err := run(take, changed); sqlState(err) != "22023" {
+			t.Errorf("%v: %v", changed, err)
+		}
+	}
+	guarded.Reset()
+	if err := run(take, map[int]string{4: largest}); err != nil {
+		t.Error(err)
+	}
 }
 
 // No program writes a row that could not be.

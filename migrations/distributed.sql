@@ -470,12 +470,14 @@ declare
     taken bigint[];
 begin
     patience := pglimit.transaction_settings(patience, relaxed);
-    if writable and ahead_ns = 0 then
+    -- The planner multiplies want and the price before any row is read, so the product must fit a bigint.
+    if writable and ahead_ns = 0 and unit between 1 and want and want % unit = 0
+        and want <= _window_ns / nullif(_token_ns, 0) and _window_ns <= pglimit.max_window_ns() then
         update pglimit.token_bucket t
         set full_ns = greatest(t.full_ns, t.at_ns, from_ns) + want * _token_ns, at_ns = greatest(t.at_ns, now_ns), padding = null
         where t.key = _key and t.limiter = _limiter and t.token_ns = _token_ns and t.until_ns is not distinct from ends_ns
             and want <= pglimit.tokens_there(t.full_ns, greatest(t.at_ns, from_ns), _token_ns, _window_ns)
-            and t.at_ns <= now_ns + pglimit.step_ns() and unit between 1 and want and want % unit = 0
+            and t.at_ns <= now_ns + pglimit.step_ns()
             -- Checked again after a wait:
             and pglimit.is_now(now_ns, at_ns)
         returning array[t.at_ns, want, t.full_ns, t.token_ns, t.at_ns, 0, coalesce(ends_ns, 0)] into taken;
@@ -487,12 +489,13 @@ begin
         ends_ns := pglimit.window_end_ns(_calendar, now_ns); -- again: the clock may have stepped back
         from_ns := coalesce(ends_ns, now_ns);
         there := case
-            when seen is null and _window_ns <= pglimit.max_window_ns() then _window_ns / nullif(_token_ns, 0)
+            when seen is null then _window_ns / nullif(_token_ns, 0)
             when seen[2] = _token_ns and seen[4] is not distinct from ends_ns and seen[3] <= now_ns + pglimit.step_ns()
                 then pglimit.tokens_there(seen[1], greatest(seen[3], from_ns), _token_ns, _window_ns)
         end;
         if _key is not null and _limiter is not null and _token_ns > 0 and there is not null
-            and unit between 1 and _window_ns / nullif(_token_ns, 0) and unit <= want then
+            and unit between 1 and _window_ns / nullif(_token_ns, 0) and unit <= want
+            and _window_ns <= pglimit.max_window_ns() then
             there := greatest(0, least(want, there)) / unit * unit;
             if there = 0 then
                 return array[greatest(seen[3], now_ns), 0, seen[1], _token_ns, seen[3], 0, coalesce(ends_ns, 0)];
