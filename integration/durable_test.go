@@ -39,9 +39,7 @@ func TestDurableIsDurableAndRelaxedIsRelaxed(t *testing.T) {
 				r.Durability = pglimit.Relaxed
 				at := takeAll(t, pool, strategy, r)[0].At
 				r.Durability = d
-				if err := strategy.GiveBack(t.Context(), on(pool), []pglimit.Refund{{Request: r, At: at}}); err != nil {
-					t.Fatal(err)
-				}
+				must(t, strategy.GiveBack(t.Context(), on(pool), []pglimit.Refund{{Request: r, At: at}}))
 			},
 		}
 		if ahead := request("ahead", limit, pglimit.Durable); strategy.Check(&pglimit.Request{Limit: limit, Ahead: time.Second}) == nil {
