@@ -62,10 +62,10 @@ func wantOperatorsToldOfAStandby(t *testing.T, standby string) {
 		}
 	}
 	c.run(t, "storage", "status").exits(t, 0)
-	c.run(t, "cleanup", "--once").fails(t, "this server is read-only", "connect to the primary")
+	c.run(t, "cleanup", "--once").fails(t, "is read-only", "connect to the primary")
 	process, wait := c.started(t, "cannot execute INSERT", "cleanup", "--metrics", "127.0.0.1:0")
 	must(t, process.Signal(syscall.SIGTERM))
-	if code, said := wait(); code != 0 || !strings.Contains(said, "this server is read-only") || !strings.Contains(said, "connect to the primary") {
+	if code, said := wait(); code != 0 || !strings.Contains(said, "is read-only") || !strings.Contains(said, "connect to the primary") {
 		t.Errorf("%d %s", code, said)
 	}
 	c.run(t, "limits", "set", "api", "--limit", "2/s", "--note", "why").fails(t, "read-only")

@@ -61,7 +61,7 @@ var meanings = []struct {
 	{[]string{"3D000"}, rate.ErrNotMigrated, "there is no such database"},
 	{[]string{InsufficientPrivilege}, rate.ErrPermission, `"pglimit migrate grants ROLE" prints what it needs`},
 	{[]string{"28"}, rate.ErrPermission, "the server refuses this login"}, // no such role, a wrong password, pg_hba.conf
-	{[]string{ReadOnlyTransaction}, rate.ErrReadOnly, "or this transaction is, and nothing was taken (a standby, or default_transaction_read_only): connect to the primary (target_session_attrs=read-write)"},
+	{[]string{ReadOnlyTransaction}, rate.ErrReadOnly, "nothing was taken (a standby, or default_transaction_read_only): connect to the primary (target_session_attrs=read-write)"},
 
 	{[]string{LockNotAvailable}, fmt.Errorf("%w: %w", rate.ErrLocked, rate.ErrNothingTaken), ""},
 	{[]string{SerializationFailure}, rate.ErrNothingTaken, "ask again, for each bucket alone if that does not help (decisions are made for READ COMMITTED)"},

@@ -52,7 +52,7 @@ var ErrUnavailable = errors.New("pglimit: Postgres is unavailable")
 
 // ErrReadOnly: the server, or the role's sessions there, cannot write. It is a standby, or
 // default_transaction_read_only is on. It is an [ErrUnavailable], and nothing was taken.
-var ErrReadOnly = fmt.Errorf("%w: this server is read-only", ErrUnavailable)
+var ErrReadOnly = fmt.Errorf("%w: this server, or this transaction, is read-only", ErrUnavailable)
 
 // ErrOverloaded: as many callers as the Limiter's Config.MaxWaiting allows are already waiting.
 // Postgres is too slow for the load or does not answer, or Config.Timeout is too long.
