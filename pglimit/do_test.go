@@ -247,9 +247,7 @@ func TestInTxFailsWithItsTransaction(t *testing.T) {
 func TestOnErrorIsAskedAfterATimeoutWithAContextThatGoesOn(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		onError := asked{answer: func(ctx context.Context, failed pglimit.Failure) (pglimit.Decision, error) {
-			return pglimit.FailOpen(ctx, failed)
-		}}
+		onError := asked{answer: pglimit.FailOpen}
 		limiter := newLimiter(t, &fake{take: until(context.Context.Err)}, func(c *pglimit.Config) {
 			c.Timeout, c.OnError = time.Second, onError.onError
 		})
