@@ -298,7 +298,7 @@ func TestWhoFollowsTheLimits(t *testing.T) {
 	follow("api", limits.Followers{Instances: 3, Servers: 1})
 	follow("login", limits.Followers{Instances: 1, Servers: 1})
 	follow("", limits.Followers{Instances: 4, Servers: 1})
-	_, err := table.Set(t.Context(), limits.Rule{Limiter: "apii", Action: pglimit.Deny, Note: "a slip"})
+	_, err := table.Set(t.Context(), limits.Rule{Limiter: "apii", Action: pglimit.ActionDeny, Note: "a slip"})
 	must(t, err)
 	follow("apii", limits.Followers{Servers: 1, Near: "api"})
 	follow("LOGIN", limits.Followers{Servers: 1})

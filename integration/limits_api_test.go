@@ -25,9 +25,9 @@ func TestLimitsInGo(t *testing.T) {
 		now, err := table.Now(ctx)
 		must(t, err)
 		all := limits.Rule{Limiter: "api", Limit: "5/1h", Note: "default", By: "ann"}
-		some := limits.Rule{Limiter: "api", Prefix: "bót:", Action: pglimit.Deny, Note: "scraping", By: "bob", Expires: now.Add(time.Hour)}
+		some := limits.Rule{Limiter: "api", Prefix: "bót:", Action: pglimit.ActionDeny, Note: "scraping", By: "bob", Expires: now.Add(time.Hour)}
 		one := limits.Rule{Limiter: "api", Key: "bót:us", Limit: "9/1h burst 3", MaxWait: "50%", Note: "ours\n\"x\"", By: "ann"}
-		trial := limits.Rule{Limiter: "api", Action: pglimit.Observe, Limit: "1/1h", Note: "enough?", By: "ann", Disabled: true}
+		trial := limits.Rule{Limiter: "api", Action: pglimit.ActionObserve, Limit: "1/1h", Note: "enough?", By: "ann", Disabled: true}
 		for _, rule := range []limits.Rule{all, some, one, trial} {
 			replaced, err := table.Set(ctx, rule)
 			must(t, err)
@@ -50,7 +50,7 @@ func TestLimitsInGo(t *testing.T) {
 		for _, want := range []struct {
 			rule limits.Rule
 			n    int64
-		}{{all, 1}, {some, 3}, {one, 1}, {limits.Rule{Action: pglimit.Off}, 5}, {limits.Rule{Limiter: "web"}, 0}} {
+		}{{all, 1}, {some, 3}, {one, 1}, {limits.Rule{Action: pglimit.ActionOff}, 5}, {limits.Rule{Limiter: "web"}, 0}} {
 			n, err := table.Reaches(ctx, want.rule)
 			if err != nil || n != want.n {
 				t.Errorf("%+v reaches %d buckets, want %d, %v", want.rule, n, want.n, err)
@@ -70,7 +70,7 @@ func TestLimitsInGo(t *testing.T) {
 			t.Errorf("%+v", b)
 		}
 
-		before, err := table.Enable(ctx, limits.Rule{Limiter: "api", Action: pglimit.Observe, Note: "on", By: "cat"})
+		before, err := table.Enable(ctx, limits.Rule{Limiter: "api", Action: pglimit.ActionObserve, Note: "on", By: "cat"})
 		must(t, err)
 		wantRules(t, []limits.Rule{trial}, *before)
 		before, err = table.Disable(ctx, limits.Rule{Limiter: "api", Prefix: "bót:", Note: "pause", By: "cat"})
@@ -104,7 +104,7 @@ func TestLimitsInGo(t *testing.T) {
 		for _, dry := range []bool{true, false} {
 			changes, err := table.Import(ctx, []limits.Rule{list[0], list[1], added}, limits.ImportConfig{Prune: true, Note: "release", By: "dan", DryRun: dry})
 			must(t, err)
-			if len(changes) != 2 || changes[0].After != nil || changes[0].Before.Action != pglimit.Observe || changes[1].Before != nil || changes[1].After.Note != "release" {
+			if len(changes) != 2 || changes[0].After != nil || changes[0].Before.Action != pglimit.ActionObserve || changes[1].Before != nil || changes[1].After.Note != "release" {
 				t.Errorf("dry %t: %+v", dry, changes)
 			}
 			now, err := table.List(ctx)
@@ -115,8 +115,8 @@ func TestLimitsInGo(t *testing.T) {
 		}
 
 		// All or nothing, and which rule is to blame.
-		bad := limits.Rule{Limiter: "web", Key: "k", Action: pglimit.Deny, Limit: "1/s", Note: "why"}
-		_, err = table.Import(ctx, []limits.Rule{{Limiter: "web", Action: pglimit.Deny, Note: "why"}, bad}, limits.ImportConfig{})
+		bad := limits.Rule{Limiter: "web", Key: "k", Action: pglimit.ActionDeny, Limit: "1/s", Note: "why"}
+		_, err = table.Import(ctx, []limits.Rule{{Limiter: "web", Action: pglimit.ActionDeny, Note: "why"}, bad}, limits.ImportConfig{})
 		if !errors.Is(err, limits.ErrNoRule) || !strings.Contains(err.Error(), "rule 2 (web k): the actions enforce and observe need a limit") {
 			t.Errorf("%v", err)
 		}
@@ -128,7 +128,7 @@ func TestLimitsInGo(t *testing.T) {
 		if !errors.Is(err, limits.ErrNoRule) || !strings.Contains(err.Error(), `limit "1/x": period "x" is not`) {
 			t.Errorf("%v", err)
 		}
-		over := limits.Rule{Limiter: "web", Key: "k", Action: pglimit.Deny, Note: "why", Expires: now.Add(-time.Second)}
+		over := limits.Rule{Limiter: "web", Key: "k", Action: pglimit.ActionDeny, Note: "why", Expires: now.Add(-time.Second)}
 		_, err = table.Set(ctx, over)
 		_, imported := table.Import(ctx, []limits.Rule{added, over}, limits.ImportConfig{Note: "why"})
 		for _, err := range []error{err, imported} {
@@ -235,7 +235,7 @@ func TestSQLExplainsWhatGoDecides(t *testing.T) {
 				r.Expires = time.Date(2100, 1, 1, 0, 0, 0, 0, time.UTC) // below half of them expire
 			}
 			switch {
-			case r.Action == pglimit.Off:
+			case r.Action == pglimit.ActionOff:
 				r.Limiter = []string{"api", ""}[random.IntN(2)]
 				r.Disabled = r.Disabled || random.IntN(2) == 0
 			case random.IntN(3) == 0:
@@ -243,7 +243,7 @@ func TestSQLExplainsWhatGoDecides(t *testing.T) {
 			case random.IntN(3) > 0:
 				r.Prefix = names[random.IntN(len(names))]
 			}
-			if r.Action == pglimit.Enforce || r.Action == pglimit.Observe {
+			if r.Action == pglimit.ActionEnforce || r.Action == pglimit.ActionObserve {
 				r.Limit = fmt.Sprintf("%d/1h", 1+random.IntN(9))
 			}
 			if where := fmt.Sprint(r.Limiter, "/", r.Key, "/", r.Prefix, "/", r.Kind(), r.Expires.IsZero()); !place[where] {

@@ -52,7 +52,7 @@ func TestPlacesOfTheTableAreLoweredAndRaised(t *testing.T) {
 	must(t, <-waiting)
 	acquire(t, s, "k")
 	full(t, s, "k")
-	_, err := limits.New(pool).Disable(t.Context(), limits.Rule{Limiter: "test", Action: pglimit.Places, Note: "test"})
+	_, err := limits.New(pool).Disable(t.Context(), limits.Rule{Limiter: "test", Action: pglimit.ActionPlaces, Note: "test"})
 	must(t, err)
 	if _, _, err := s.TryAcquire(t.Context(), "k"); !errors.Is(err, semaphore.ErrNotSet) {
 		t.Errorf("%v, want ErrNotSet", err)

@@ -25,7 +25,7 @@ import (
 // setPlaces of all keys of the semaphore of the tests.
 func setPlaces(t *testing.T, pool *pgxpool.Pool, n int64) {
 	t.Helper()
-	_, err := limits.New(pool).Set(t.Context(), limits.Rule{Limiter: "test", Action: pglimit.Places, Limit: strconv.FormatInt(n, 10), Note: "test"})
+	_, err := limits.New(pool).Set(t.Context(), limits.Rule{Limiter: "test", Action: pglimit.ActionPlaces, Limit: strconv.FormatInt(n, 10), Note: "test"})
 	must(t, err)
 }
 
@@ -224,7 +224,7 @@ func TestALimiterDoesNotHeedPlaces(t *testing.T) {
 	if k, others := placesOf(t, s, "k"), placesOf(t, s, "others"); k != 4 || others != 3 {
 		t.Errorf("%d and %d places, want 4 and 3", k, others)
 	}
-	fixed := pglimit.FixedLimits(pglimit.LimitRule{Limiter: "test", Key: "k", Action: pglimit.Places})
+	fixed := pglimit.FixedLimits(pglimit.LimitRule{Limiter: "test", Key: "k", Action: pglimit.ActionPlaces})
 	if live, observed := fixed.Explain("test", "k", false); live != nil || observed != nil || fixed.Status().Rules != 0 {
 		t.Errorf("%+v, %+v, %+v", live, observed, fixed.Status())
 	}
@@ -240,21 +240,21 @@ func TestPlacesInPackageLimits(t *testing.T) {
 		"5\n": "a whole number such as 5", "1e3": "a whole number such as 5", "10000000000000000": "from 1 to 1000000000000000", "1000000000000001": "from 1 to 1000000000000000",
 		strings.Repeat("9", 40): "from 1 to 1000000000000000", "": "places needs a number, such as 5",
 	} {
-		_, err := table.Set(t.Context(), limits.Rule{Limiter: "test", Action: pglimit.Places, Limit: text, Note: "test"})
+		_, err := table.Set(t.Context(), limits.Rule{Limiter: "test", Action: pglimit.ActionPlaces, Limit: text, Note: "test"})
 		if !errors.Is(err, limits.ErrNoRule) || !strings.Contains(err.Error(), says) {
 			t.Errorf("%q: %v", text, err)
 		}
 	}
 	for _, rule := range []limits.Rule{
-		{Action: pglimit.Places, Limit: "5", Note: "for all"}, {Limiter: "test", Action: pglimit.Places, Limit: "5", MaxWait: "5s", Note: "test"},
-		{Limiter: "test", Action: pglimit.Enforce, Limit: "5", Note: "test"},
+		{Action: pglimit.ActionPlaces, Limit: "5", Note: "for all"}, {Limiter: "test", Action: pglimit.ActionPlaces, Limit: "5", MaxWait: "5s", Note: "test"},
+		{Limiter: "test", Action: pglimit.ActionEnforce, Limit: "5", Note: "test"},
 	} {
 		if _, err := table.Set(t.Context(), rule); !errors.Is(err, limits.ErrNoRule) {
 			t.Errorf("%+v: %v", rule, err)
 		}
 	}
-	most := limits.Rule{Limiter: "test", Key: "k", Action: pglimit.Places, Limit: "1000000000000000", Note: "the most"}
-	_, err := table.Import(t.Context(), []limits.Rule{most, {Limiter: "test", Key: "k", Limit: "5/s", Note: "a rate"}, {Limiter: "test", Prefix: "l", Action: pglimit.Places, Limit: "2", Note: "few"}}, limits.ImportConfig{})
+	most := limits.Rule{Limiter: "test", Key: "k", Action: pglimit.ActionPlaces, Limit: "1000000000000000", Note: "the most"}
+	_, err := table.Import(t.Context(), []limits.Rule{most, {Limiter: "test", Key: "k", Limit: "5/s", Note: "a rate"}, {Limiter: "test", Prefix: "l", Action: pglimit.ActionPlaces, Limit: "2", Note: "few"}}, limits.ImportConfig{})
 	must(t, err)
 	s := newSemaphore(t, pool, semaphore.Config{FromTable: true})
 	p, err := s.AcquireN(t.Context(), "l", 2)
@@ -265,10 +265,10 @@ func TestPlacesInPackageLimits(t *testing.T) {
 	if must(t, err); len(list) != 3 || list[0].Limit != "5/s" || list[1].Limit != most.Limit || list[1].Kind() != "places" || list[2].Limit != "2" {
 		t.Errorf("%+v", list)
 	}
-	if n, err := table.Reaches(t.Context(), limits.Rule{Limiter: "test", Action: pglimit.Places}); err != nil || n != 0 {
+	if n, err := table.Reaches(t.Context(), limits.Rule{Limiter: "test", Action: pglimit.ActionPlaces}); err != nil || n != 0 {
 		t.Errorf("a rule for all keys would hold for %d, %v", n, err)
 	}
-	if n, err := table.Reaches(t.Context(), limits.Rule{Limiter: "test", Prefix: "l", Action: pglimit.Places}); err != nil || n != 1 {
+	if n, err := table.Reaches(t.Context(), limits.Rule{Limiter: "test", Prefix: "l", Action: pglimit.ActionPlaces}); err != nil || n != 1 {
 		t.Errorf("the rule holds for %d keys, %v", n, err)
 	}
 	setPlaces(t, pool, 7)
@@ -278,7 +278,7 @@ func TestPlacesInPackageLimits(t *testing.T) {
 	}
 	execute(t, pool, "select pglimit.set_limit(null, action => 'off', note => 'test')")
 	why, err = table.Explain(t.Context(), "test", "k")
-	if must(t, err); len(why) != 4 || why[1].State != limits.Overruled || why[2].Action != pglimit.Places || why[2].State != limits.Holds || why[2].Held != 1 {
+	if must(t, err); len(why) != 4 || why[1].State != limits.Overruled || why[2].Action != pglimit.ActionPlaces || why[2].State != limits.Holds || why[2].Held != 1 {
 		t.Errorf("%+v", why)
 	}
 	removed, err := table.Delete(t.Context(), most)
@@ -286,7 +286,7 @@ func TestPlacesInPackageLimits(t *testing.T) {
 		t.Errorf("%+v", removed)
 	}
 	history, err := table.History(t.Context(), "test", "k", 1)
-	if must(t, err); len(history) != 1 || history[0].Before == nil || history[0].Before.Action != pglimit.Places || history[0].After != nil {
+	if must(t, err); len(history) != 1 || history[0].Before == nil || history[0].Before.Action != pglimit.ActionPlaces || history[0].After != nil {
 		t.Errorf("%+v", history)
 	}
 	for _, purpose := range []migrations.Purpose{migrations.ToDecide, migrations.ToRead, migrations.ToLimit} { // who holds places, too

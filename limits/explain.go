@@ -29,7 +29,7 @@ type Explanation struct {
 	// Bucket of the key, under the rule's limit. Nil unless the rule holds and has a limit.
 	Bucket *Bucket
 
-	// Held is how many places of the key are held now, if the rule holds and has the action Places. It can exceed the
+	// Held is how many places of the key are held now, if the rule holds and has ActionPlaces. It can exceed the
 	// rule's number: nobody loses a permit when that is lowered.
 	Held int64
 }

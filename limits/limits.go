@@ -134,7 +134,7 @@ func (t *Table) List(ctx context.Context) ([]Rule, error) {
 
 // Reaches counts the known buckets, of whatever strategy, to which the rule would apply: those of keys without a rule
 // of the same kind for the key itself or for a longer prefix. A bucket is known until the cleanup finds it full. If the
-// rule is for more than one key, it reads the whole tables. With the action Places it counts the keys of the semaphore.
+// rule is for more than one key, it reads the whole tables. With ActionPlaces it counts the keys of the semaphore.
 func (t *Table) Reaches(ctx context.Context, rule Rule) (buckets int64, err error) {
 	err = t.row(ctx, "select pglimit.limit_reaches($1::text, $2::text, $3::text, $4::text)",
 		[]any{null(rule.Limiter), null(rule.Key), null(rule.Prefix), rule.Kind()}, &buckets)

@@ -9,23 +9,23 @@ import (
 // Rule is a row of the table: what applies to the keys that it matches. Among the rules of one kind, the one for a key
 // takes precedence over the one for the longest prefix, and that over the one for all keys of the limiter.
 type Rule struct {
-	// Limiter whose keys these are; with the action Places, the Name of the semaphore. Empty: all limiters, only with
-	// the action Off.
+	// Limiter whose keys these are; with ActionPlaces, the Name of the semaphore. Empty: all limiters, only with
+	// ActionOff.
 	Limiter string `json:"limiter,omitempty"`
 
-	// Key, or Prefix of the keys. Both empty: all keys of the limiter. Off is for all keys only.
+	// Key, or Prefix of the keys. Both empty: all keys of the limiter. ActionOff is for all keys only.
 	Key    string `json:"key,omitempty"`
 	Prefix string `json:"prefix,omitempty"`
 
-	// Action is Enforce, the zero value; Observe, which counts what it would deny and denies nothing; Allow; Deny; Off;
-	// or Places, for a semaphore with Config.FromTable.
+	// Action is ActionEnforce, the zero value; ActionObserve, which counts what it would deny and denies nothing;
+	// ActionAllow; ActionDeny; ActionOff; or ActionPlaces, for a semaphore with Config.FromTable.
 	Action rate.Action `json:"action"`
 
-	// Limit for Enforce and Observe, as rate.ParseLimit reads it: "100/1m burst 20". With Places, their number: "5",
-	// from 1 to 1e15. Empty for the other actions.
+	// Limit for ActionEnforce and ActionObserve, as rate.ParseLimit reads it: "100/1m burst 20". With ActionPlaces, their
+	// number: "5", from 1 to 1e15. Empty for the other actions.
 	Limit string `json:"limit_text,omitempty"`
 
-	// MaxWait is how long callers of Wait may wait under a limit to Enforce: "30s", or a share of the limit's period,
+	// MaxWait is how long callers of Wait may wait under ActionEnforce: "30s", or a share of the limit's period,
 	// "50%". It can shorten what the service's configuration says, not extend it. Empty: as configured there.
 	MaxWait string `json:"max_wait,omitempty"`
 
@@ -53,7 +53,7 @@ type Rule struct {
 // temporary rule of each kind for the same keys.
 func (r *Rule) Kind() string {
 	switch r.Action {
-	case rate.Observe, rate.Off, rate.Places:
+	case rate.ActionObserve, rate.ActionOff, rate.ActionPlaces:
 		return r.Action.String()
 	}
 	return "live"

@@ -179,7 +179,7 @@ func TestTheShareAndRules(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		limiter, _ := yielding(t, 0, func(c *pglimit.Config) {
-			c.Limits = rules(allow, deny, pglimit.LimitRule{Action: pglimit.Observe, Limit: hourly(5)}, pglimit.LimitRule{Limiter: "off", Action: pglimit.Off})
+			c.Limits = rules(allow, deny, pglimit.LimitRule{Action: pglimit.ActionObserve, Limit: hourly(5)}, pglimit.LimitRule{Limiter: "off", Action: pglimit.ActionOff})
 		})
 		for _, test := range []struct {
 			limiter, key string

@@ -56,7 +56,7 @@ func (c *busyCounter) Load() (total int64) {
 
 // observed counts a decision under a rule that is only observed.
 func (c *counters) observed(allowed bool) {
-	c.ruled[Observe].Add(1)
+	c.ruled[ActionObserve].Add(1)
 	if !allowed {
 		c.observedDenied.Add(1)
 	}

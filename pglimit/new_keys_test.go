@@ -314,7 +314,7 @@ func TestWhatIsObservedNeedsNoToken(t *testing.T) {
 	t.Parallel()
 	memory := pglimittest.Memory()
 	limiter := bounded(t, memory, func(c *pglimit.Config) {
-		c.Limits = rules(pglimit.LimitRule{Action: pglimit.Observe, Limit: hourly(1)})
+		c.Limits = rules(pglimit.LimitRule{Action: pglimit.ActionObserve, Limit: hourly(1)})
 	})
 	for i, want := range []bool{true, true, false} {
 		d, err := limiter.Allow(t.Context(), strconv.Itoa(i))

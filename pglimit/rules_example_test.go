@@ -31,8 +31,8 @@ func ExampleFixedLimits() {
 		Name: "api", Limit: pglimit.PerSecond(10),
 		Limits: pglimit.FixedLimits(
 			pglimit.LimitRule{Limiter: "api", Key: "user:42", Limit: pglimit.PerSecond(50), Note: "ticket 7"},
-			pglimit.LimitRule{Limiter: "api", Prefix: "bot:", Action: pglimit.Deny, Note: "scraping"},
-			pglimit.LimitRule{Limiter: "api", Action: pglimit.Observe, Limit: pglimit.PerSecond(1), Note: "would one do?"},
+			pglimit.LimitRule{Limiter: "api", Prefix: "bot:", Action: pglimit.ActionDeny, Note: "scraping"},
+			pglimit.LimitRule{Limiter: "api", Action: pglimit.ActionObserve, Limit: pglimit.PerSecond(1), Note: "would one do?"},
 		),
 	})
 	ctx := context.Background()

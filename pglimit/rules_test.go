@@ -20,7 +20,7 @@ import (
 func rules(of ...pglimit.LimitRule) *pglimit.Limits {
 	for i := range of {
 		of[i].ID, of[i].Note = int64(i+1), "ticket 7"
-		if of[i].Limiter == "" && of[i].Action != pglimit.Off {
+		if of[i].Limiter == "" && of[i].Action != pglimit.ActionOff {
 			of[i].Limiter = "api"
 		}
 	}
@@ -46,8 +46,8 @@ func roundTrips(l *pglimit.Limiter) int64 { return l.Stats().RoundTrips }
 
 var (
 	hourly = pglimit.PerHour
-	allow  = pglimit.LimitRule{Action: pglimit.Allow, Key: "us"}
-	deny   = pglimit.LimitRule{Action: pglimit.Deny, Prefix: "bot:"}
+	allow  = pglimit.LimitRule{Action: pglimit.ActionAllow, Key: "us"}
+	deny   = pglimit.LimitRule{Action: pglimit.ActionDeny, Prefix: "bot:"}
 )
 
 // The rule for a key, that for the longest prefix, the request's own limit, the rule for all keys, Config.Limit.
@@ -55,8 +55,8 @@ func TestWhichRuleHolds(t *testing.T) {
 	t.Parallel()
 	limiter := ruled(t, rules(
 		pglimit.LimitRule{Prefix: "org:", Limit: hourly(13)}, pglimit.LimitRule{Limit: hourly(12)}, pglimit.LimitRule{Prefix: "org:7:", Limit: hourly(14)},
-		pglimit.LimitRule{Key: "org:7:eve", Limit: hourly(15)}, pglimit.LimitRule{Limiter: "login", Key: "org:7", Limit: hourly(16)}, pglimit.LimitRule{Limiter: "login", Prefix: "of", Action: pglimit.Deny},
-		pglimit.LimitRule{Limiter: "banned", Action: pglimit.Deny},
+		pglimit.LimitRule{Key: "org:7:eve", Limit: hourly(15)}, pglimit.LimitRule{Limiter: "login", Key: "org:7", Limit: hourly(16)}, pglimit.LimitRule{Limiter: "login", Prefix: "of", Action: pglimit.ActionDeny},
+		pglimit.LimitRule{Limiter: "banned", Action: pglimit.ActionDeny},
 	), nil)
 	own := hourly(50)
 	for _, test := range []struct {
@@ -113,9 +113,9 @@ func TestRulesThatNeedNoDecision(t *testing.T) {
 	t.Parallel()
 	at, ends := time.Now(), time.Now().Add(time.Minute)
 	for name, limits := range map[string]*pglimit.Limits{
-		"of keys": rules(allow, deny, pglimit.LimitRule{Key: "until", Action: pglimit.Deny, Expires: ends}),
-		"off":     rules(deny, pglimit.LimitRule{Limiter: "api", Action: pglimit.Off}),
-		"all off": rules(deny, pglimit.LimitRule{Action: pglimit.Off}),
+		"of keys": rules(allow, deny, pglimit.LimitRule{Key: "until", Action: pglimit.ActionDeny, Expires: ends}),
+		"off":     rules(deny, pglimit.LimitRule{Limiter: "api", Action: pglimit.ActionOff}),
+		"all off": rules(deny, pglimit.LimitRule{Action: pglimit.ActionOff}),
 	} {
 		limiter := ruled(t, limits, nil)
 		switchedOff := name != "of keys"
@@ -242,7 +242,7 @@ func TestRulesOfEach(t *testing.T) {
 // A rule that is only observed counts in a bucket of its own and denies nothing, whatever the live one decides.
 func TestObserved(t *testing.T) {
 	t.Parallel()
-	observe := pglimit.LimitRule{Action: pglimit.Observe, Limit: hourly(2)}
+	observe := pglimit.LimitRule{Action: pglimit.ActionObserve, Limit: hourly(2)}
 	limiter := ruled(t, rules(pglimit.LimitRule{Limit: hourly(4)}, observe, deny, allow), nil)
 	for i := range int64(5) {
 		d, err := limiter.Allow(t.Context(), "k")
@@ -271,7 +271,7 @@ func TestObserved(t *testing.T) {
 	if r, err := limiter.ReserveN(t.Context(), "reserves", 4); err != nil || r.Decision().Observed == nil || r.Decision().Observed.Allowed {
 		t.Errorf("%+v, %v", r, err)
 	}
-	if stats := limiter.Stats(); stats.ObservedDenied != 7 || stats.Ruled[pglimit.Observe] != 10 || stats.GrantedTokens != 0 {
+	if stats := limiter.Stats(); stats.ObservedDenied != 7 || stats.Ruled[pglimit.ActionObserve] != 10 || stats.GrantedTokens != 0 {
 		t.Errorf("%+v", stats)
 	}
 	if d, err := ruled(t, rules(observe), nil).Allow(t.Context(), "k"); err != nil || d.Rule != nil || d.Limit != hourly(100) || !d.Observed.Allowed || d.Observed.Remaining != 1 {
@@ -367,7 +367,7 @@ func TestObservedIsWhatWouldBeDecided(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				var limiters [2]*pglimit.Limiter
-				for i, action := range []pglimit.Action{pglimit.Observe, pglimit.Enforce} {
+				for i, action := range []pglimit.Action{pglimit.ActionObserve, pglimit.ActionEnforce} {
 					memory := pglimittest.MemoryOn(time.Now)
 					c := config(func(c *pglimit.Config) {
 						c.Limit, c.Limits = hourly(1000), rules(pglimit.LimitRule{Action: action, Limit: hourly(5)})
@@ -474,8 +474,8 @@ func TestARuleThatCannotBeKept(t *testing.T) {
 	strategy := picky{pglimittest.Memory()}
 	limiter := newLimiter(t, strategy, func(c *pglimit.Config) {
 		c.OnError = pglimit.FailOpen
-		c.Limits = rules(pglimit.LimitRule{Key: "bad", Limit: hourly(101)}, pglimit.LimitRule{Key: "good", Limit: hourly(99)}, pglimit.LimitRule{Action: pglimit.Observe, Limit: hourly(102)},
-			pglimit.LimitRule{Key: "torn", Unreadable: "limit \"5\": it must be tokens/period"}, pglimit.LimitRule{Key: "good", Action: pglimit.Observe, Unreadable: "too"})
+		c.Limits = rules(pglimit.LimitRule{Key: "bad", Limit: hourly(101)}, pglimit.LimitRule{Key: "good", Limit: hourly(99)}, pglimit.LimitRule{Action: pglimit.ActionObserve, Limit: hourly(102)},
+			pglimit.LimitRule{Key: "torn", Unreadable: "limit \"5\": it must be tokens/period"}, pglimit.LimitRule{Key: "good", Action: pglimit.ActionObserve, Unreadable: "too"})
 	})
 	var unfit *pglimit.LimitError
 	for key, want := range map[string]string{"bad": "row 1 of pglimit.limits: Limit.Burst is too much", "torn": "row 4 of pglimit.limits: limit \"5\": it must be tokens/period"} {
@@ -597,7 +597,7 @@ func TestMoreThanTheBurstOfARule(t *testing.T) {
 // What is only observed takes no place from requests that are enforced.
 func TestObservedRequestsAreNoCallers(t *testing.T) {
 	t.Parallel()
-	limiter := ruled(t, rules(pglimit.LimitRule{Action: pglimit.Observe, Limit: hourly(2)}), func(c *pglimit.Config) { c.MaxWaiting = 1 })
+	limiter := ruled(t, rules(pglimit.LimitRule{Action: pglimit.ActionObserve, Limit: hourly(2)}), func(c *pglimit.Config) { c.MaxWaiting = 1 })
 	for range 3 {
 		if d, err := limiter.Allow(t.Context(), "k"); err != nil || !d.Allowed || d.Observed == nil {
 			t.Errorf("%+v, %v", d, err)

@@ -64,8 +64,8 @@ func TestDeniedCall(t *testing.T) {
 func TestRulesOfTheTable(t *testing.T) {
 	t.Parallel()
 	limiter, err := pglimittest.New(pglimittest.Memory(), pglimit.Config{Name: "api", Limit: pglimit.PerMinute(3), Limits: pglimit.FixedLimits(
-		pglimit.LimitRule{Limiter: "api", Key: "bot", Action: pglimit.Deny}, pglimit.LimitRule{Limiter: "api", Key: "us", Action: pglimit.Allow},
-		pglimit.LimitRule{Limiter: "api", Action: pglimit.Observe, Limit: pglimit.PerMinute(1)},
+		pglimit.LimitRule{Limiter: "api", Key: "bot", Action: pglimit.ActionDeny}, pglimit.LimitRule{Limiter: "api", Key: "us", Action: pglimit.ActionAllow},
+		pglimit.LimitRule{Limiter: "api", Action: pglimit.ActionObserve, Limit: pglimit.PerMinute(1)},
 	)})
 	must(t, err)
 	for key, allowed := range map[string]int{"bot": 0, "us": 5, "k": 3} {

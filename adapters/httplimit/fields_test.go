@@ -57,8 +57,8 @@ func TestFieldsUnderRules(t *testing.T) {
 	t.Parallel()
 	for _, style := range []httplimit.Headers{httplimit.Draft11, httplimit.Legacy} {
 		limiter := newLimiter(t, pglimittest.Memory(), pglimit.Config{Limit: pglimit.PerMinute(3), Limits: pglimit.FixedLimits(
-			pglimit.LimitRule{Limiter: "api", Prefix: "bot", Action: pglimit.Deny}, pglimit.LimitRule{Limiter: "api", Key: "us", Action: pglimit.Allow},
-			pglimit.LimitRule{Limiter: "api", Action: pglimit.Observe, Limit: pglimit.PerMinute(1)},
+			pglimit.LimitRule{Limiter: "api", Prefix: "bot", Action: pglimit.ActionDeny}, pglimit.LimitRule{Limiter: "api", Key: "us", Action: pglimit.ActionAllow},
+			pglimit.LimitRule{Limiter: "api", Action: pglimit.ActionObserve, Limit: pglimit.PerMinute(1)},
 		)})
 		url := served(t, httplimit.New(limiter, httplimit.Config{
 			Headers: style, Key: func(r *http.Request) (string, error) { return r.Header.Get("Key"), nil },

@@ -115,9 +115,9 @@ func (f *limitsFlags) rule(cmd *cobra.Command, args []string) (limits.Rule, erro
 	}
 	switch f.kind {
 	case "observe":
-		rule.Action = pglimit.Observe
+		rule.Action = pglimit.ActionObserve
 	case "places":
-		rule.Action = pglimit.Places
+		rule.Action = pglimit.ActionPlaces
 	}
 	return rule, f.needsNote(cmd)
 }

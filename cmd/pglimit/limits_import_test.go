@@ -23,7 +23,7 @@ func TestImportReadsWhatExportWrites(t *testing.T) {
 	text := rapid.OneOf(rapid.StringOfN(rapid.OneOf(odd, odd, rapid.Rune()), 1, 9, 1024), rapid.SampledFrom([]string{"null", "~", "1e3", "2001-01-01", "0x1f", "yes", "<<", "=", "---", "...", "- a", "a: b", strings.Repeat("k ", 512)})).
 		Filter(func(s string) bool { return utf8.ValidString(s) && !strings.ContainsRune(s, 0) })
 	rapid.Check(t, func(t *rapid.T) {
-		rule := limits.Rule{Limiter: text.Draw(t, "limiter"), Key: text.Draw(t, "key"), Action: pglimit.Deny, Note: text.Draw(t, "note"), Expires: time.Date(2261, 1, 2, 3, 4, 5, 678901000, time.UTC)}
+		rule := limits.Rule{Limiter: text.Draw(t, "limiter"), Key: text.Draw(t, "key"), Action: pglimit.ActionDeny, Note: text.Draw(t, "note"), Expires: time.Date(2261, 1, 2, 3, 4, 5, 678901000, time.UTC)}
 		if rapid.Bool().Draw(t, "prefix") {
 			rule.Key, rule.Prefix = "", rule.Key
 		}

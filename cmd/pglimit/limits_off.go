@@ -83,7 +83,7 @@ func newLimitsOnCommand(a *app, f *limitsFlags) *cobra.Command {
 }
 
 func (f *limitsFlags) offRule(cmd *cobra.Command, args []string, all bool) (limits.Rule, error) {
-	rule := limits.Rule{Action: pglimit.Off, Note: f.note, By: f.by}
+	rule := limits.Rule{Action: pglimit.ActionOff, Note: f.note, By: f.by}
 	switch {
 	case len(args) == 0 && !all:
 		return rule, usagef(cmd, "%s needs a LIMITER, such as api, or --all", cmd.Name())

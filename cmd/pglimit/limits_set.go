@@ -39,7 +39,7 @@ type limitsSetFlags struct {
 }
 
 func newLimitsSetCommand(a *app, shared *limitsFlags) *cobra.Command {
-	f := limitsSetFlags{limitsFlags: shared, action: pglimit.Enforce.String()}
+	f := limitsSetFlags{limitsFlags: shared, action: pglimit.ActionEnforce.String()}
 	cmd := &cobra.Command{
 		Use:   "set LIMITER [KEY] --limit TOKENS/PERIOD --note WHY",
 		Short: "Set a limit, and print what it replaced",
@@ -81,9 +81,9 @@ func (a *app) setLimit(ctx context.Context, f *limitsSetFlags, rule limits.Rule)
 	rule.Limit, rule.MaxWait, rule.Disabled = f.limit, f.maxWait, f.disabled
 	such := "100/1m"
 	switch rule.Action {
-	case pglimit.Places:
+	case pglimit.ActionPlaces:
 		such = "5"
-	case pglimit.Allow, pglimit.Deny:
+	case pglimit.ActionAllow, pglimit.ActionDeny:
 		such = ""
 	}
 	if such != "" && f.limit == "" {
@@ -175,7 +175,7 @@ func (a *app) wouldSetLimit(ctx context.Context, f *limitsFlags, rule limits.Rul
 		out.Before = out.After
 	}
 	of := "bucket"
-	if rule.Action == pglimit.Places {
+	if rule.Action == pglimit.ActionPlaces {
 		of = "key"
 	}
 	if buckets != 1 {

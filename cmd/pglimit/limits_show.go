@@ -166,7 +166,7 @@ func newExplainJSON(limiter, key string, rules []limits.Explanation) explainJSON
 		if b := rules[i].Bucket; b != nil {
 			r.Bucket = &explainBucket{b.Remaining, milliseconds(b.RetryAfter), milliseconds(b.ResetAfter)}
 		}
-		if r.State == limits.Holds && r.Action.Action == pglimit.Places {
+		if r.State == limits.Holds && r.Action.Action == pglimit.ActionPlaces {
 			r.Held = &rules[i].Held
 		}
 		out.Rules = append(out.Rules, r)
@@ -182,14 +182,14 @@ func explainText(limiter, key string, rules []limits.Explanation) string {
 		r := &rules[i]
 		rows = append(rows, []string{ruleLimiter(&r.Rule), ruleKeys(&r.Rule), ruleDoes(&r.Rule), string(r.State)})
 		switch {
-		case r.State == limits.Fails && r.Action == pglimit.Observe:
+		case r.State == limits.Fails && r.Action == pglimit.ActionObserve:
 			beside += "observed: " + ruleText(&r.Rule) + "\nit fails: " + r.Why + "\n"
 		case r.State == limits.Fails:
 			decides = ruleText(&r.Rule) + "\nit fails each request: " + r.Why
 		case r.State != limits.Holds:
-		case r.Action == pglimit.Observe:
+		case r.Action == pglimit.ActionObserve:
 			beside += "observed: " + ruleText(&r.Rule) + bucketOf(r) + "\n"
-		case r.Action == pglimit.Places:
+		case r.Action == pglimit.ActionPlaces:
 			beside += fmt.Sprintf("semaphore: %s\n%d of %s places are held\n", ruleText(&r.Rule), r.Held, r.Limit)
 			if decides == none { // perhaps there is no limiter of this name
 				decides = ""

@@ -90,7 +90,7 @@ type limitJSON struct {
 // followersOf counts the followers of a rule that is enabled and for limiters. text says how many they are, or why that
 // is not known.
 func followersOf(ctx context.Context, table *limits.Table, rule *limits.Rule) (f *limits.Followers, text string) {
-	if rule == nil || rule.Disabled || rule.Action == pglimit.Places {
+	if rule == nil || rule.Disabled || rule.Action == pglimit.ActionPlaces {
 		return nil, ""
 	}
 	found, err := table.Followers(ctx, rule.Limiter)

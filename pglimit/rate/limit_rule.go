@@ -10,13 +10,13 @@ import (
 // the one that expires holds until then.
 type LimitRule struct {
 	ID      int64  // of the row
-	Limiter string // empty: all; only with Off
+	Limiter string // empty: all; only with ActionOff
 
 	// Key or Prefix of the keys that it matches. Both empty: all keys of the limiter.
 	Key, Prefix string
 
 	Action Action
-	Limit  Limit // to Enforce or Observe
+	Limit  Limit // for ActionEnforce and ActionObserve
 
 	// MaxWait is how long callers of Wait may wait; zero: as the Limiter says.
 	MaxWait time.Duration
@@ -33,16 +33,16 @@ type Action int
 
 // What a rule does with requests.
 const (
-	Enforce Action = iota // grants what its Limit grants
-	Observe               // counts what its Limit would deny, beside the rule that holds, and denies nothing
-	Allow                 // grants all, without asking Postgres
-	Deny                  // grants nothing, without asking Postgres
-	Off                   // switches the limiter off: grants all, whatever other rules say
-	Places                // is for a semaphore, and says how many places it has: no limiter heeds it
+	ActionEnforce Action = iota // grants what its Limit grants
+	ActionObserve               // counts what its Limit would deny, beside the rule that holds, and denies nothing
+	ActionAllow                 // grants all, without asking Postgres
+	ActionDeny                  // grants nothing, without asking Postgres
+	ActionOff                   // switches the limiter off: grants all, whatever other rules say
+	ActionPlaces                // says how many places a semaphore has: no limiter heeds it
 )
 
-// Actions are those of limiters, in order: all but Places.
-var Actions = [...]Action{Enforce, Observe, Allow, Deny, Off}
+// Actions are those of limiters, in order: all but ActionPlaces.
+var Actions = [...]Action{ActionEnforce, ActionObserve, ActionAllow, ActionDeny, ActionOff}
 
 var actionNames = [...]string{"enforce", "observe", "allow", "deny", "off", "places"}
 

@@ -76,7 +76,7 @@ func (s *Set) FindIn(of *Rules, key string, own bool) (live, observed *rate.Limi
 		live = s.off
 	case of.off != nil:
 		live = of.off
-	case own && live != nil && live.Action == rate.Enforce && live.MatchesAll():
+	case own && live != nil && live.Action == rate.ActionEnforce && live.MatchesAll():
 		live = nil
 	}
 	return live, observed
@@ -142,7 +142,7 @@ func New(before *Set, rules []rate.LimitRule) *Set {
 	s := &Set{limiters: make(map[string]*Rules), got: time.Now()}
 	s.at = s.got.UTC()
 	for i := range rules {
-		if rules[i].Action == rate.Places { // of a semaphore
+		if rules[i].Action == rate.ActionPlaces { // of a semaphore
 			continue
 		}
 		own := rules[i] // a rule that stays must not keep all that came with it
@@ -214,9 +214,9 @@ func (s *Set) place(r *rate.LimitRule) func(*rate.LimitRule) {
 		s.limiters[r.Limiter] = of
 	}
 	switch r.Action {
-	case rate.Off:
+	case rate.ActionOff:
 		return func(r *rate.LimitRule) { of.off = over(of.off, r) }
-	case rate.Observe:
+	case rate.ActionObserve:
 		s.Observes = true
 		return of.observed.add
 	default:
@@ -235,9 +235,9 @@ func (s *Set) lookUp(r *rate.LimitRule) *rate.LimitRule {
 	}
 	m := &of.live
 	switch r.Action {
-	case rate.Off:
+	case rate.ActionOff:
 		return of.off
-	case rate.Observe:
+	case rate.ActionObserve:
 		m = &of.observed
 	}
 	switch {

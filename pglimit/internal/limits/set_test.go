@@ -52,7 +52,7 @@ func TestParse(t *testing.T) {
 		t.Errorf("%+v", live)
 	}
 	live, _ = set.Find("api", "user:42", true)
-	if want := (&rate.LimitRule{ID: 2, Limiter: "api", Key: "user:42", Action: rate.Deny, Note: "ticket 7", Expires: time.UnixMicro(1700000060000001)}); !live.Equal(want) {
+	if want := (&rate.LimitRule{ID: 2, Limiter: "api", Key: "user:42", Action: rate.ActionDeny, Note: "ticket 7", Expires: time.UnixMicro(1700000060000001)}); !live.Equal(want) {
 		t.Errorf("%+v", live)
 	}
 	if live, _ = set.Find("api", "org:77", true); live.MaxWait != 90*time.Second {
@@ -101,7 +101,7 @@ func TestParseRefuses(t *testing.T) {
 func TestATemporaryRuleLiesOverThePermanentOne(t *testing.T) {
 	t.Parallel()
 	soon := time.Now().Add(-time.Second)
-	for _, r := range []rate.LimitRule{{Limiter: "api", Key: "k"}, {Limiter: "api", Prefix: "k"}, {Limiter: "api"}, {Limiter: "api", Action: rate.Off}, {Action: rate.Off}} {
+	for _, r := range []rate.LimitRule{{Limiter: "api", Key: "k"}, {Limiter: "api", Prefix: "k"}, {Limiter: "api"}, {Limiter: "api", Action: rate.ActionOff}, {Action: rate.ActionOff}} {
 		permanent, temporary := r, r
 		permanent.ID, temporary.ID, temporary.Expires = 1, 2, soon
 		for _, rules := range [][]rate.LimitRule{{permanent, temporary}, {temporary, permanent}} {
@@ -119,11 +119,11 @@ func TestATemporaryRuleLiesOverThePermanentOne(t *testing.T) {
 
 func TestFind(t *testing.T) {
 	t.Parallel()
-	all := rate.LimitRule{ID: 9, Action: rate.Off}
+	all := rate.LimitRule{ID: 9, Action: rate.ActionOff}
 	rules := []rate.LimitRule{
 		{ID: 1, Limiter: "api"}, {ID: 2, Limiter: "api", Prefix: "a"}, {ID: 3, Limiter: "api", Prefix: "abc"}, {ID: 4, Limiter: "api", Key: "abc"},
-		{ID: 5, Limiter: "api", Action: rate.Observe}, {ID: 6, Limiter: "api", Prefix: "ab", Action: rate.Observe},
-		{ID: 7, Limiter: "off", Action: rate.Off}, {ID: 8, Limiter: "off", Key: "abc"}, {ID: 10, Limiter: "banned", Action: rate.Deny},
+		{ID: 5, Limiter: "api", Action: rate.ActionObserve}, {ID: 6, Limiter: "api", Prefix: "ab", Action: rate.ActionObserve},
+		{ID: 7, Limiter: "off", Action: rate.ActionOff}, {ID: 8, Limiter: "off", Key: "abc"}, {ID: 10, Limiter: "banned", Action: rate.ActionDeny},
 	}
 	set, off := limits.New(nil, rules), limits.New(nil, append([]rate.LimitRule{all}, rules...))
 	for _, test := range []struct {

@@ -113,11 +113,13 @@ func (s *Stage) Apply(r *rate.Request) *rate.LimitRule {
 }
 
 // Enforces says that there is a rule, and that it has a limit.
-func Enforces(r *rate.LimitRule) bool { return r != nil && r != NotRead && r.Action == rate.Enforce }
+func Enforces(r *rate.LimitRule) bool {
+	return r != nil && r != NotRead && r.Action == rate.ActionEnforce
+}
 
 // Frees says that the rule grants without a limit.
 func Frees(r *rate.LimitRule) bool {
-	return r != nil && r != NotRead && r.Action != rate.Deny && r.Action != rate.Enforce
+	return r != nil && r != NotRead && r.Action != rate.ActionDeny && r.Action != rate.ActionEnforce
 }
 
 // Fit returns a [*rate.RuleError] if the rule cannot be read, or the strategy cannot keep it.
@@ -143,7 +145,7 @@ func (s *Stage) Answer(c *claims.Claim) bool {
 		case rule == NotRead:
 			c.Fail(s.table.unread())
 			return true
-		case rule.Action == rate.Deny, hasLimit(rule) && r.Unit > r.Limit.Burst: // it could never be granted
+		case rule.Action == rate.ActionDeny, hasLimit(rule) && r.Unit > r.Limit.Burst: // it could never be granted
 			for j := range c.Decisions { // the other buckets of a group may have the tokens
 				c.Decisions[j] = rate.Decision{Allowed: true, At: s.table.now(), Source: rate.FromRule}
 			}
@@ -157,7 +159,9 @@ func (s *Stage) Answer(c *claims.Claim) bool {
 	return false
 }
 
-func hasLimit(r *rate.LimitRule) bool { return r.Action == rate.Enforce || r.Action == rate.Observe }
+func hasLimit(r *rate.LimitRule) bool {
+	return r.Action == rate.ActionEnforce || r.Action == rate.ActionObserve
+}
 
 func (s *Stage) deny(r *rate.LimitRule) rate.Decision {
 	d := rate.Decision{At: s.table.now(), Source: rate.FromRule, RetryAfter: forever}

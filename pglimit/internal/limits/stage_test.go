@@ -47,7 +47,7 @@ func TestAChangeTouchesThoseWhomItIsFor(t *testing.T) {
 	change("a", "a", "c")
 	rules = append(rules, rate.LimitRule{Limiter: "b", Key: "other", Limit: limit})
 	change("one more of b", "b", "c")
-	rules = append(rules, rate.LimitRule{Limiter: "d", Action: rate.Observe, Limit: limit})
+	rules = append(rules, rate.LimitRule{Limiter: "d", Action: rate.ActionObserve, Limit: limit})
 	change("the first of d", "c", "d")
 	rules = rules[:2]
 	change("one less of b and d", "b", "c", "d")

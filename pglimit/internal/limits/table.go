@@ -265,7 +265,7 @@ func (t *Table) redate(set *Set) {
 // logOff says which rules of the new set that switch off are not in the old one.
 func (t *Table) logOff(before, set *Set, what string) {
 	for r := range set.All() {
-		if r.Action == rate.Off && !before.Has(r) {
+		if r.Action == rate.ActionOff && !before.Has(r) {
 			t.logger.Warn(what, slog.String("limiter", cmp.Or(r.Limiter, "all")), slog.Int64("row", r.ID), slog.String("note", r.Note))
 		}
 	}

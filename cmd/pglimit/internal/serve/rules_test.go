@@ -22,9 +22,9 @@ func TestLimitersOfTheTable(t *testing.T) {
 		made[0].Strategy = memory
 		rules := pglimit.FixedLimits(
 			pglimit.LimitRule{ID: 1, Limiter: "api", Limit: pglimit.PerHour(10)},
-			pglimit.LimitRule{ID: 2, Limiter: "api", Prefix: "bot:", Action: pglimit.Deny},
-			pglimit.LimitRule{ID: 3, Limiter: "api", Key: "us", Action: pglimit.Allow},
-			pglimit.LimitRule{ID: 4, Limiter: "api", Limit: pglimit.PerHour(1), Action: pglimit.Observe},
+			pglimit.LimitRule{ID: 2, Limiter: "api", Prefix: "bot:", Action: pglimit.ActionDeny},
+			pglimit.LimitRule{ID: 3, Limiter: "api", Key: "us", Action: pglimit.ActionAllow},
+			pglimit.LimitRule{ID: 4, Limiter: "api", Limit: pglimit.PerHour(1), Action: pglimit.ActionObserve},
 			pglimit.LimitRule{ID: 5, Limiter: "login", Key: "ann", Limit: pglimit.PerHour(5)},
 			pglimit.LimitRule{ID: 6, Limiter: "some", Key: "k", Limit: pglimit.PerHour(7)},
 			pglimit.LimitRule{ID: 7, Limiter: "api", Key: "torn", Unreadable: `limit "5": it must be tokens/period`},

@@ -175,7 +175,7 @@ func (s *Server) limitOf(l limiter, r *pglimit.Request) (most, limit pglimit.Lim
 		return limit, limit, nil
 	case rule.Unreadable != "":
 		return limit, limit, problemOf(&pglimit.RuleError{Rule: rule, Err: errors.New(rule.Unreadable)})
-	case rule.Action == pglimit.Enforce:
+	case rule.Action == pglimit.ActionEnforce:
 		return rule.Limit, rule.Limit, nil
 	}
 	return unlimited, limit, nil
