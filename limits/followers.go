@@ -21,7 +21,7 @@ type Followers struct {
 }
 
 // Followers counts the processes that follow the rules of a limiter; if it is empty, of any limiter. Rules with the
-// action Places are followed by semaphores, which are not counted.
+// action places are followed by semaphores, which are not counted.
 func (t *Table) Followers(ctx context.Context, limiter string) (f Followers, err error) {
 	var text string
 	if err = t.row(ctx, "select pg_catalog.to_jsonb(f.*)::text from pglimit.limit_followers($1::text) f", []any{null(limiter)}, &text); err != nil {
