@@ -59,25 +59,6 @@ func TestWhatArrivesMeanwhileGoesOutTogether(t *testing.T) {
 	})
 }
 
-// The requests of a key stay in order: 1 token behind 3 must not be granted before them.
-func TestMixedCostsStayInOrder(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := newServer(buckets(map[string]int64{"a": 20, "b": 20}))
-		c := combining(t, s, nil)
-		c.ask(t.Context(), "z", 1)
-		for _, tokens := range []int64{1, 1, 3, 1, 0, 0, 1} {
-			c.ask(t.Context(), "a", tokens)
-			c.ask(t.Context(), "b", 1)
-		}
-		s.finish()
-		if want := "a:2/1 b:7/1 a:3 a:1 a:0/1 a:1"; s.asked(1) != want {
-			t.Errorf("%s, want %s", s.asked(1), want)
-		}
-		s.finish()
-	})
-}
-
 // Two requests of 2^62 tokens are more than a number holds, and do not become one.
 func TestTheSumOfABatchDoesNotOverflow(t *testing.T) {
 	t.Parallel()
@@ -96,57 +77,6 @@ func TestTheSumOfABatchDoesNotOverflow(t *testing.T) {
 		s.finish()
 		for _, h := range []*heard{one, two} {
 			if h.err != nil || h.Granted != huge || h.Remaining < 0 || h.RetryAfter < 0 || h.ResetAfter < 0 {
-				t.Errorf("%+v", h)
-			}
-		}
-	})
-}
-
-// Twenty keys: more than are searched one by one.
-func TestManyKeysAreFoundAgain(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := newServer(buckets(map[string]int64{}))
-		c := combining(t, s, nil)
-		c.ask(t.Context(), "z", 1)
-		for range 2 {
-			for key := range 20 {
-				c.ask(t.Context(), fmt.Sprint("k", key), 1)
-			}
-		}
-		s.finish()
-		if n := strings.Count(s.asked(1), ":2/1"); n != 20 || len(s.taken[1]) != 20 {
-			t.Errorf("%s", s.asked(1))
-		}
-		s.finish()
-	})
-}
-
-func TestAFailingCallFailsItsOwnCallersOnly(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := newServer(nil)
-		calls := 0
-		grant := buckets(map[string]int64{"a": 20, "b": 20})
-		s.take = func(ctx context.Context, requests []pglimit.Request) ([]pglimit.Decision, error) {
-			<-s.goOn
-			if calls++; calls == 2 {
-				return nil, errDown
-			}
-			return grant(ctx, requests)
-		}
-		c := combining(t, s, nil)
-		before := c.ask(t.Context(), "a", 1)
-		fails := []*heard{c.ask(t.Context(), "a", 1), c.ask(t.Context(), "b", 1)}
-		s.finish()
-		after := c.ask(t.Context(), "a", 1)
-		s.finish()
-		s.finish()
-		if before.err != nil || after.err != nil || !after.Allowed {
-			t.Errorf("%+v, %+v", before, after)
-		}
-		for _, h := range fails {
-			if h.err != errDown { //nolint:errorlint // as it is, not wrapped
 				t.Errorf("%+v", h)
 			}
 		}
@@ -229,49 +159,6 @@ func TestASlowKeyHoldsUpItsLaneOnly(t *testing.T) {
 			if !h.Allowed {
 				t.Errorf("%+v", h)
 			}
-		}
-	})
-}
-
-func TestACallCarriesWhatTheFirstContextCarries(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		type key struct{}
-		s := newServer(grantAll)
-		c := combining(t, s, nil)
-		c.ask(t.Context(), "z", 1)
-		ctx, cancel := context.WithTimeout(context.WithValue(t.Context(), key{}, "trace"), time.Hour)
-		defer cancel()
-		c.ask(ctx, "a", 1)
-		s.finish()
-		if s.ctx.Value(key{}) != "trace" {
-			t.Error("the trace was lost")
-		}
-		if _, limited := s.ctx.Deadline(); limited {
-			t.Error("the call ends with its first caller")
-		}
-		s.finish()
-	})
-}
-
-func TestABatchIsBounded(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := newServer(buckets(map[string]int64{}))
-		c := combining(t, s, nil)
-		c.ask(t.Context(), "z", 1)
-		for range 1500 {
-			go func() { _, _ = c.limiter.Allow(t.Context(), "a") }()
-		}
-		synctest.Wait()
-		s.finish()
-		if s.asked(1) != "a:1024/1" {
-			t.Error(s.asked(1))
-		}
-		s.finish()
-		s.finish()
-		if s.asked(2) != "a:476/1" {
-			t.Error(s.asked(2))
 		}
 	})
 }

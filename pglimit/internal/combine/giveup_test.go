@@ -3,6 +3,7 @@ package combine_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"runtime"
 	"testing"
 	"testing/synctest"
@@ -177,4 +178,54 @@ func TestALoneCallerWhoseGoroutineEnds(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// Some of those who waited have their answers already: from the memory, from a call for their bucket alone, or they wait
+// in the lane of a held row. Who is left leaves, and the call is given up.
+func TestACallIsGivenUpThoughOthersWereAnsweredMeanwhile(t *testing.T) {
+	t.Parallel()
+	locked := fmt.Errorf("%w: %w", rate.ErrLocked, rate.ErrNothingTaken)
+	for name, test := range map[string]struct{ batch, alone error }{
+		"from the memory":    {},
+		"alone":              {batch: rate.ErrNothingTaken},
+		"alone, by an error": {batch: rate.ErrNothingTaken, alone: rate.ErrNothingTaken},
+		"later, being held":  {batch: rate.ErrNothingTaken, alone: locked},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			g, learned, ended := make(gate), uint64(0), time.Time{}
+			s := &calls{
+				learned: func() uint64 { learned++; return learned },
+				recall:  func(r *rate.Request) (d rate.Decision, known bool) { return d, r.Key == "a" && test.batch == nil },
+			}
+			s.send = func(ctx context.Context, requests []rate.Request) ([]rate.Decision, error) {
+				switch {
+				case requests[0].Key == "z":
+					return g.send(ctx, requests)
+				case len(requests) > 1:
+					return nil, test.batch
+				case requests[0].Key == "b":
+					<-ctx.Done()
+					ended = time.Now()
+					return nil, ctx.Err()
+				case requests[0].Impatient && test.alone != nil:
+					return nil, test.alone
+				}
+				return grant(requests), nil
+			}
+			c := s.combiner(1)
+			ask(t.Context(), c, "z", 1)
+			ctx, leave := context.WithCancel(t.Context())
+			a, b := ask(t.Context(), c, "a", 1), ask(ctx, c, "b", 1)
+			g.open()
+			left := time.Now()
+			leave()
+			later(2 * time.Second)
+			if took := ended.Sub(left); took != time.Second || !errors.Is(b.err, context.Canceled) {
+				t.Errorf("%s: given up after %v: %+v", name, took, b)
+			}
+			if failed := name == "alone, by an error"; failed != (a.err != nil) {
+				t.Errorf("%s: %+v", name, a)
+			}
+		})
+	}
 }
