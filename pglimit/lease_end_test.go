@@ -2,9 +2,6 @@ package pglimit_test
 
 import (
 	"context"
-	"errors"
-	"strconv"
-	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -60,61 +57,4 @@ func closeWhileALeaseIsFetched(t *testing.T, alone bool) {
 	if stats := limiter.Stats(); stats.LeaseTrips == 0 {
 		t.Errorf("nobody waited for a lease: %+v", stats)
 	}
-}
-
-// A lease that is being settled when Close gives up is one that could not be given back.
-func TestCloseSaysWhatAFetchUnderWayCouldNotGiveBack(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		b := newBank()
-		limiter := leasing(t, b, pglimit.PerSecond(1000))
-		load(t, limiter, time.Millisecond, time.Second)
-		b.latency.Store(int64(time.Hour))  // which ends with the context
-		time.Sleep(250 * time.Millisecond) // it is idle, and is being settled
-		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-		defer cancel()
-		err := limiter.Close(ctx)
-		if !errors.Is(err, context.DeadlineExceeded) || !strings.HasPrefix(err.Error(), "pglimit: 1 leases could not be given back") {
-			t.Error(err)
-		}
-	})
-}
-
-func TestCloseWithoutLeasesNeedsNoTime(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		limiter := leasing(t, newBank(), pglimit.PerSecond(1000))
-		ended, cancel := context.WithCancel(t.Context())
-		cancel()
-		if err := limiter.Close(ended); err != nil {
-			t.Error(err)
-		}
-	})
-}
-
-func TestCloseOfManyLeasesWaitsNoLongerThanTheyLast(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		b := newBank()
-		limiter := leasing(t, b, perHour(100_000))
-		var work sync.WaitGroup
-		for key := range 40 {
-			for range 20 {
-				work.Go(func() {
-					if _, err := limiter.Allow(t.Context(), strconv.Itoa(key)); err != nil {
-						t.Error(err)
-					}
-				})
-			}
-		}
-		work.Wait()
-		b.latency.Store(int64(time.Hour)) // which ends with the context
-		began := time.Now()
-		if err := limiter.Close(t.Context()); err == nil {
-			t.Error("nothing could be given back, and Close does not say so")
-		}
-		if took := time.Since(began); took > 3*time.Second {
-			t.Errorf("took %v", took)
-		}
-	})
 }

@@ -77,20 +77,6 @@ func TestALeaseIsNotSpentAfterItsEnd(t *testing.T) {
 	}
 }
 
-// An answer that took as long as the lease lasts brings nothing that could be spent.
-func TestALeaseThatTookTooLong(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := &lender{fake: fake{take: grantAll}, back: 200 * time.Millisecond, lasts: 200 * time.Millisecond}
-		limiter := leasing(t, s, perHour(100_000))
-		makeBusy(t, limiter)
-		later(300 * time.Millisecond)
-		if stats := limiter.Stats(); stats.Allowed[pglimit.FromLease] != 0 || stats.UnspentTokens == 0 || stats.UnspentTokens != s.lent.Load() || decided(stats) != 5 {
-			t.Errorf("%+v", stats)
-		}
-	})
-}
-
 // However many callers spend a lease at once, on as many cores: each token is spent once,
 // and Postgres hears of each.
 func TestALeaseIsNotSpentTwice(t *testing.T) {
