@@ -96,30 +96,6 @@ func breaking(t *testing.T, o *outage, change func(*pglimit.Config)) *pglimit.Li
 	return limiter
 }
 
-// A silence is an outage when it has lasted for half of Timeout, however long that is.
-func TestALongTimeoutBearsALongSilence(t *testing.T) {
-	t.Parallel()
-	bothWays(t, func(t *testing.T, change func(*pglimit.Config)) {
-		o := newOutage()
-		o.take = func(ctx context.Context, requests []pglimit.Request) ([]pglimit.Decision, error) {
-			select {
-			case <-time.After(25 * time.Second):
-				return grantAll(ctx, requests)
-			case <-ctx.Done():
-				return nil, ctx.Err()
-			}
-		}
-		o.is(false, true) // for who asks for a sign of life
-		limiter := breaking(t, o, func(c *pglimit.Config) { change(c); c.Timeout = time.Minute })
-		if d, err := limiter.Allow(t.Context(), "k"); err != nil || !d.Allowed {
-			t.Errorf("%+v, %v", d, err)
-		}
-		if err := limiter.Close(t.Context()); err != nil {
-			t.Error(err)
-		}
-	})
-}
-
 // opened waits until the Limiter has found out, with a caller every 100 ms.
 func opened(t *testing.T, limiter *pglimit.Limiter, within time.Duration) {
 	t.Helper()

@@ -91,48 +91,6 @@ func TestTakeOfAKeyThatIsLocked(t *testing.T) {
 	}
 }
 
-// An outage is not asked about request by request.
-func TestTakeInAnOutageIsOneCall(t *testing.T) {
-	t.Parallel()
-	bothWays(t, func(t *testing.T, change func(*pglimit.Config)) {
-		strategy := &fake{take: fail(errDown)}
-		limiter := newLimiter(t, strategy, change)
-		decisions, err := limiter.DoEach(t.Context(), wants(t, "a:1 b:1 c:1")...)
-		if !errors.Is(err, errDown) || strings.Count(err.Error(), "request ") != 3 || len(decisions) != 3 || decisions[0] != (pglimit.Decision{}) || len(strategy.taken) != 1 {
-			t.Errorf("%v, %v, %d calls", decisions, err, len(strategy.taken))
-		}
-	})
-}
-
-func TestTakeHasOneTimeLimit(t *testing.T) {
-	t.Parallel()
-	bothWays(t, func(t *testing.T, change func(*pglimit.Config)) {
-		strategy := &fake{take: func(ctx context.Context, requests []pglimit.Request) ([]pglimit.Decision, error) {
-			if len(requests) > 1 {
-				time.Sleep(600 * time.Millisecond)
-				return nil, pglimit.ErrNothingTaken
-			}
-			select {
-			case <-time.After(600 * time.Millisecond):
-				return grantAll(ctx, requests)
-			case <-ctx.Done():
-				return nil, ctx.Err()
-			}
-		}}
-		limiter := newLimiter(t, strategy, func(c *pglimit.Config) { change(c); c.Timeout = 1500 * time.Millisecond })
-		began := time.Now()
-		decisions, err := limiter.DoEach(t.Context(), wants(t, "a:1 b:1 c:1")...)
-		if took := time.Since(began); took != 1500*time.Millisecond {
-			t.Errorf("after %v", took)
-		}
-		timeout := "pglimit: no decision within Config.Timeout (1.5s): context deadline exceeded"
-		if got := granted(decisions); got != "1/0 -/0 -/0" || err == nil || err.Error() != "request 1: "+timeout+"\nrequest 2: "+timeout {
-			t.Errorf("%s, %v", got, err)
-		}
-		later(time.Minute)
-	})
-}
-
 func TestTakeWhenTheCallerLeaves(t *testing.T) {
 	t.Parallel()
 	bothWays(t, func(t *testing.T, change func(*pglimit.Config)) {

@@ -27,14 +27,6 @@ func (a *asked) onError(ctx context.Context, request pglimit.Request, err error)
 	return a.answer(ctx, request, err)
 }
 
-func TestWithoutOnErrorTheErrorIsReturned(t *testing.T) {
-	t.Parallel()
-	limiter := newLimiter(t, &fake{take: fail(errDown)}, nil)
-	if d, err := limiter.Allow(t.Context(), "k"); !errors.Is(err, errDown) || d != (pglimit.Decision{}) {
-		t.Errorf("%+v, %v", d, err)
-	}
-}
-
 func TestFailOpenAndFailClosed(t *testing.T) {
 	t.Parallel()
 	errNew := errors.New("as the caller likes")
@@ -82,21 +74,6 @@ func TestOnErrorIsNotAskedAboutDecisions(t *testing.T) {
 	limiter := newLimiter(t, &fake{take: answer(pglimit.Decision{})}, func(c *pglimit.Config) { c.OnError = onError.onError })
 	if d, err := limiter.Allow(t.Context(), "k"); err != nil || d.Allowed || len(onError.requests) > 0 {
 		t.Errorf("%+v, %v, asked %v", d, err, onError.errs)
-	}
-}
-
-// A request that is at fault fails open no more than closed.
-func TestOnErrorIsNotAskedAboutRequestsAtFault(t *testing.T) {
-	t.Parallel()
-	onError := asked{answer: pglimit.FailOpen}
-	limiter := newLimiter(t, &fake{take: fail(errDown)}, func(c *pglimit.Config) { c.OnError = onError.onError })
-	_, empty := limiter.Allow(t.Context(), "")
-	_, large := limiter.AllowN(t.Context(), "k", 21)
-	for _, err := range []error{empty, large} {
-		var bad *pglimit.RequestError
-		if !errors.As(err, &bad) || len(onError.requests) > 0 {
-			t.Errorf("%v, asked %v", err, onError.errs)
-		}
 	}
 }
 

@@ -9,8 +9,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgconn"
-
 	"github.com/pglimit/ratelimit/pglimit"
 )
 
@@ -86,90 +84,6 @@ func TestNobodyWaitsWhoHasAnAnswer(t *testing.T) {
 			_ = limiter.Close(t.Context())
 		}
 	}
-}
-
-// A peek makes no key busy, and does not touch a lease.
-func TestAPeekIsNotLeased(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		b := newBank()
-		limiter := leasing(t, b, perHour(1000))
-		peeks := func() {
-			for range 10 {
-				if _, err := limiter.Peek(t.Context(), "a"); err != nil {
-					t.Error(err)
-				}
-			}
-		}
-		peeks()
-		if stats := limiter.Stats(); stats.LeaseTrips != 0 {
-			t.Errorf("%+v", stats)
-		}
-		load(t, limiter, 100*time.Microsecond, 10*time.Millisecond)
-		before, aside := limiter.Stats().LeaseTrips, b.setAside()
-		peeks()
-		if after := limiter.Stats().LeaseTrips; before == 0 || after != before || b.setAside() != aside {
-			t.Errorf("%d lease calls, then %d; %d set aside, then %d", before, after, aside, b.setAside())
-		}
-	})
-}
-
-// A lease that is made while a peek is on its way back is not added to what the peek saw: it
-// was in the bucket then.
-func TestALeaseThatIsMadeDuringAPeekIsNotCountedTwice(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		b := newBank()
-		b.take = func(ctx context.Context, requests []pglimit.Request) ([]pglimit.Decision, error) {
-			decisions, err := b.decide(ctx, requests)
-			if requests[0].Tokens == 0 {
-				time.Sleep(50 * time.Millisecond)
-			}
-			return decisions, err
-		}
-		limiter := newLimiter(t, b, func(c *pglimit.Config) { c.Leases.On, c.Limit = true, perHour(1000) })
-		if _, err := limiter.AllowN(t.Context(), "a", 100); err != nil {
-			t.Fatal(err)
-		}
-		peeked := callers{t, limiter}.ask(t.Context(), "a", 0)
-		time.Sleep(2 * time.Millisecond) // Postgres has looked
-		makeBusy(t, limiter)
-		later(50 * time.Millisecond)
-		if b.setAside() == 0 {
-			t.Fatal("there is no lease")
-		}
-		if peeked.err != nil || peeked.Remaining != 900 {
-			t.Errorf("%+v: 900 were there", peeked)
-		}
-		_ = limiter.Close(t.Context())
-	})
-}
-
-// One refund of several keys ends the memory of each.
-func TestARefundOfSeveralKeysIsLearnedOfEach(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := newServer(buckets(map[string]int64{"z": 1, "a": 2, "b": 2}))
-		c := combining(t, s, func(c *pglimit.Config) { c.Memory.Off = false })
-		c.ask(t.Context(), "z", 1)
-		ctx, leave := context.WithCancel(t.Context())
-		c.ask(ctx, "a", 2)
-		c.ask(ctx, "b", 2)
-		s.finish()
-		leave()
-		synctest.Wait()
-		s.finish() // each got its last two, and has left
-		if len(s.refunds) != 2 {
-			t.Fatalf("given back %+v", s.refunds)
-		}
-		for i, key := range []string{"a", "b"} {
-			h := c.ask(t.Context(), key, 2)
-			if len(s.taken) != 3+i {
-				t.Fatalf("%s is answered from the memory: %+v", key, h)
-			}
-			s.finish()
-		}
-	})
 }
 
 // held is a bank whose leases take as long as somebody holds the row.
@@ -253,56 +167,4 @@ func TestARowThatIsHeldIsNoOutage(t *testing.T) {
 			_ = limiter.Close(t.Context())
 		})
 	})
-}
-
-// A call that is silent, and no sign of life: nobody is kept waiting any more. Then one caller
-// at a time asks for a sign of life; without one it is told so, and the strategy is not asked.
-func TestSilenceIsAnOutage(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		const timeout = 100 * time.Millisecond
-		s := &fake{take: func(ctx context.Context, _ []pglimit.Request) ([]pglimit.Decision, error) {
-			<-ctx.Done()
-			return nil, ctx.Err()
-		}}
-		pool := &pinged{err: errDown}
-		limiter, err := pglimit.New(pool, s, config(func(c *pglimit.Config) { c.Combine.Off, c.Breaker.Off, c.Timeout = false, false, timeout }))
-		if err != nil {
-			t.Fatal(err)
-		}
-		for i := range 20 { // in both lanes
-			go func() {
-				if _, err := limiter.Allow(t.Context(), fmt.Sprint(i)); !errors.Is(err, pglimit.ErrUnavailable) {
-					t.Error(err)
-				}
-			}()
-		}
-		later(timeout + time.Millisecond)
-		if stats := limiter.Stats(); stats.Open != 1 {
-			t.Fatalf("after silence: %+v", stats)
-		}
-		later(time.Second)
-		s.take = grantAll
-		asked := len(s.taken)
-		if _, err := limiter.Allow(t.Context(), "a"); !errors.Is(err, pglimit.ErrUnavailable) || !errors.Is(err, errDown) || pool.pings != 2 || len(s.taken) != asked {
-			t.Errorf("%v, %d pings, %d calls", err, pool.pings, len(s.taken)-asked)
-		}
-		later(time.Second)
-		pool.err = nil
-		if d, err := limiter.Allow(t.Context(), "a"); err != nil || !d.Allowed || pool.pings != 3 || len(s.taken) != asked+1 {
-			t.Errorf("%+v, %v, %d pings, %d calls", d, err, pool.pings, len(s.taken)-asked)
-		}
-	})
-}
-
-// pinged is a pool that is asked for signs of life.
-type pinged struct {
-	noDB
-	err   error
-	pings int
-}
-
-func (p *pinged) Exec(context.Context, string, ...any) (pgconn.CommandTag, error) {
-	p.pings++
-	return pgconn.CommandTag{}, p.err
 }

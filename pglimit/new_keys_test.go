@@ -244,33 +244,6 @@ func TestTheNewKeysOfAGroupStandOrFallTogether(t *testing.T) {
 	}
 }
 
-// Keys that were let through need no token again, though another bucket of their group denied it.
-func TestTheNewKeysOfADeniedGroupAreLetThrough(t *testing.T) {
-	t.Parallel()
-	memory := pglimittest.Memory()
-	letThrough(t, bounded(t, memory, func(c *pglimit.Config) { c.Limit, c.NewKeys = hourly(1), pglimit.NewKeys{} }), "full")
-	limiter := bounded(t, memory, func(c *pglimit.Config) { c.Limit = hourly(1) })
-	a, b := pglimit.Request{Key: "a", Tokens: 1}, pglimit.Request{Key: "b", Tokens: 1}
-	if g, err := limiter.DoAll(t.Context(), a, b, pglimit.Request{Key: "full", Tokens: 1}); g.Denied.Key != "full" || err != nil {
-		t.Errorf("%+v, %v", g, err)
-	}
-	if g, err := limiter.DoAll(t.Context(), a, b); !g.Allowed || err != nil {
-		t.Errorf("%+v, %v", g, err)
-	}
-}
-
-func TestARefusedGroupIsAnsweredWhole(t *testing.T) {
-	t.Parallel()
-	limiter := bounded(t, pglimittest.Memory(), func(c *pglimit.Config) { c.Limit, c.NewKeys.OnRefused = pglimit.PerHour(2), pglimit.FailLocal(1) })
-	letThrough(t, limiter, "a", "b")
-	for i, want := range []bool{true, false} {
-		g, err := limiter.DoAll(t.Context(), pglimit.Request{Key: "a", Tokens: 1}, pglimit.Request{Key: "new", Tokens: 2})
-		if g.Allowed != want || err != nil || g.Decisions[0].Source != pglimit.FromNewKeys {
-			t.Errorf("group %d: %+v, %v", i, g, err)
-		}
-	}
-}
-
 func TestOneCallNeedsOneTokenForAKey(t *testing.T) {
 	t.Parallel()
 	limiter := bounded(t, pglimittest.Memory(), nil)
