@@ -2,18 +2,12 @@ package pglimit_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"reflect"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pglimit/ratelimit/pglimit"
 )
@@ -83,32 +77,6 @@ func TestTheSumOfABatchDoesNotOverflow(t *testing.T) {
 	})
 }
 
-func TestWhatWaitsIsBounded(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := newServer(buckets(map[string]int64{"a": 20}))
-		c := combining(t, s, func(c *pglimit.Config) { c.MaxWaiting = 3 })
-		ctx, leave := context.WithCancel(t.Context())
-		one, two, three := c.ask(t.Context(), "a", 1), c.ask(ctx, "a", 1), c.ask(t.Context(), "a", 1)
-		if four := c.ask(t.Context(), "a", 1); !errors.Is(four.err, pglimit.ErrOverloaded) {
-			t.Errorf("%+v", four)
-		}
-		leave()
-		synctest.Wait()
-		five := c.ask(t.Context(), "a", 1) // in the place of the one who left
-		s.finish()
-		s.finish()
-		if !one.Allowed || two.err == nil || !three.Allowed || !five.Allowed {
-			t.Errorf("%+v %+v %+v %+v", one, two, three, five)
-		}
-		six := c.ask(t.Context(), "a", 1)
-		s.finish()
-		if !six.Allowed {
-			t.Errorf("%+v", six)
-		}
-	})
-}
-
 // Who has its answer does not count as waiting: it may ask again at once.
 func TestAsManyAsMayWaitAreNeverTurnedAway(t *testing.T) {
 	t.Parallel()
@@ -161,44 +129,6 @@ func TestASlowKeyHoldsUpItsLaneOnly(t *testing.T) {
 			}
 		}
 	})
-}
-
-// In a transaction of the caller's, or on a single connection, each request goes out by
-// itself, as the caller sends it.
-func TestNothingIsCombinedOrRememberedInATransaction(t *testing.T) {
-	t.Parallel()
-	type tx struct{ pglimitTx }
-	strategy := &fake{take: answer(pglimit.Decision{RetryAfter: time.Hour})}
-	limiter := newLimiter(t, leasingFake{strategy}, func(c *pglimit.Config) {
-		c.Combine.Off, c.Memory.Off, c.Leases.On = false, false, true
-	})
-	ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
-	defer cancel()
-	for _, within := range []*pglimit.Limiter{limiter.On(pglimit.InTx(tx{})), limiter.On(pglimit.OnConn(new(pgx.Conn)))} {
-		strategy.taken = nil
-		for range 2 {
-			if _, err := within.Allow(ctx, "k"); err != nil {
-				t.Error(err)
-			}
-		}
-		if len(strategy.taken) != 2 || !reflect.DeepEqual(strategy.ctx, ctx) {
-			t.Errorf("%d calls", len(strategy.taken))
-		}
-	}
-	// That New takes none of them the compiler says.
-	for _, other := range []any{tx{}, new(pgx.Conn), new(pgxpool.Conn)} {
-		if _, is := other.(pglimit.Pool); is {
-			t.Errorf("a %T passes for a pool", other)
-		}
-	}
-	for _, nowhere := range []*pglimit.Limiter{limiter.On(pglimit.InTx(nil)), limiter.On(pglimit.InTx((*pgxpool.Tx)(nil))), limiter.On(pglimit.OnConn(nil)), limiter.On(nil), limiter.On((*theirSession)(nil))} {
-		_, err := nowhere.Allow(ctx, "k")
-		for _, err := range []error{err, nowhere.Reset(ctx, "k")} {
-			if err == nil || !strings.Contains(err.Error(), "On needs a transaction or a connection, and got nil") {
-				t.Errorf("on nothing: %v", err)
-			}
-		}
-	}
 }
 
 // A relaxed request and a durable one become a durable one, in either order.

@@ -91,40 +91,6 @@ func TestTakeOfAKeyThatIsLocked(t *testing.T) {
 	}
 }
 
-func TestTakeWhenTheCallerLeaves(t *testing.T) {
-	t.Parallel()
-	bothWays(t, func(t *testing.T, change func(*pglimit.Config)) {
-		onError := asked{answer: pglimit.FailOpen}
-		limiter := newLimiter(t, &fake{take: until(context.Context.Err)}, func(c *pglimit.Config) { change(c); c.OnError = onError.onError })
-		ctx, leave := context.WithCancel(t.Context())
-		time.AfterFunc(time.Second, leave)
-		began := time.Now()
-		decisions, err := limiter.DoEach(ctx, wants(t, "a:1 b:1")...)
-		if took := time.Since(began); took != time.Second || !errors.Is(err, context.Canceled) || granted(decisions) != "-/0 -/0" || len(onError.errs) > 0 {
-			t.Errorf("%v, %v after %v, asked %v", decisions, err, took, onError.errs)
-		}
-		if stats := limiter.Stats(); stats.Canceled != 2 || stats.Failed.Total() != 0 || stats.Waiting != 0 {
-			t.Errorf("%+v", stats)
-		}
-		later(time.Minute)
-	})
-}
-
-func TestTakeAfterClose(t *testing.T) {
-	t.Parallel()
-	bothWays(t, func(t *testing.T, change func(*pglimit.Config)) {
-		strategy := &fake{}
-		limiter := newLimiter(t, strategy, func(c *pglimit.Config) { change(c); c.OnError = pglimit.FailOpen })
-		if err := limiter.Close(t.Context()); err != nil {
-			t.Error(err)
-		}
-		_, err := limiter.DoEach(t.Context(), wants(t, "a:1 b:1")...)
-		if !errors.Is(err, pglimit.ErrClosed) || strings.Count(err.Error(), "request ") != 2 || len(strategy.taken) > 0 || limiter.Stats().Waiting != 0 {
-			t.Errorf("%v, %d calls, %+v", err, len(strategy.taken), limiter.Stats())
-		}
-	})
-}
-
 // Where there is no room for all of its requests, none is asked about: each of them waits.
 func TestTakeOfMoreThanMayWait(t *testing.T) {
 	t.Parallel()

@@ -199,9 +199,6 @@ func TestTakeInATransaction(t *testing.T) {
 			t.Errorf("%s, %v", got, err)
 		}
 	}
-	if _, err := newLimiter(t, &fake{}, nil).On(pglimit.InTx(nil)).DoEach(t.Context(), wants(t, "a:1 b:1")...); err == nil || !strings.Contains(err.Error(), "got nil") {
-		t.Errorf("on nothing: %v", err)
-	}
 }
 
 func TestTheDurabilityOfATakeIsTheStronger(t *testing.T) {

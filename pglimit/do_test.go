@@ -98,30 +98,6 @@ func TestOnErrorIsNotAskedAboutWhatDoesNotEndByItself(t *testing.T) {
 	}
 }
 
-// As many callers wait at once as Config.MaxWaiting says, also where each asks alone.
-func TestMaxWaitingHoldsWithoutCombining(t *testing.T) {
-	t.Parallel()
-	asked, answer := make(chan struct{}), make(chan struct{})
-	limiter := newLimiter(t, &fake{take: func(_ context.Context, requests []pglimit.Request) ([]pglimit.Decision, error) {
-		close(asked)
-		<-answer
-		return make([]pglimit.Decision, len(requests)), nil
-	}}, func(c *pglimit.Config) { c.MaxWaiting = 1 })
-	done := make(chan error)
-	go func() {
-		_, err := limiter.Allow(t.Context(), "k")
-		done <- err
-	}()
-	<-asked
-	if _, err := limiter.Allow(t.Context(), "another"); !errors.Is(err, pglimit.ErrOverloaded) {
-		t.Error(err)
-	}
-	close(answer)
-	if err := <-done; err != nil {
-		t.Error(err)
-	}
-}
-
 func TestOnErrorIsNotAskedWhenTheCallerLeft(t *testing.T) {
 	t.Parallel()
 	ctx, leave := context.WithCancel(t.Context())

@@ -114,13 +114,6 @@ func (f *fake) GiveBack(ctx context.Context, _ pglimit.Session, refunds []pglimi
 	return f.giveBack(ctx)
 }
 
-// leasingFake has leases to give, in name.
-type leasingFake struct{ *fake }
-
-func (leasingFake) Lease(context.Context, pglimit.Session, pglimit.LeaseRequest) (pglimit.Lease, error) {
-	return pglimit.Lease{}, nil
-}
-
 // pglimitTx is a transaction that panics when it is used.
 type pglimitTx struct{ pgx.Tx }
 

@@ -137,3 +137,66 @@ func TestManyWhoGiveUpShareARoundTrip(t *testing.T) {
 		later(time.Minute)
 	})
 }
+
+// shutDoor has 39 callers wait for "k", while the place of one who gave up is given back.
+func shutDoor(t *testing.T, s *reserving, limiter *pglimit.Limiter) (waiters []*waiter) {
+	for range 40 {
+		waiters = append(waiters, waitN(t, limiter, "k", 1, time.Hour))
+	}
+	s.latency = 100 * ms
+	waiters[39].leave()
+	later(10 * ms)
+	return waiters[:39]
+}
+
+// Who waits at the door has the next place that becomes empty, also while others are given back: callers
+// who give up one after another do not keep it shut.
+func TestWhoWaitsAtTheDoorHasTheNextPlace(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newReserving()
+		limiter := waiting(t, s, func(c *pglimit.Config) { c.Timeout = time.Second })
+		waiters := shutDoor(t, s, limiter)
+		came := waitN(t, limiter, "k", 1, time.Hour)
+		for i := range 30 {
+			waiters[38-i].leave()
+			later(50 * ms)
+		}
+		later(5 * time.Second)
+		if came.err != nil || !came.over {
+			t.Errorf("%+v", came)
+		}
+		if stats := limiter.Stats(); stats.PassedOnTokens != 1 || stats.LostTokens != 0 || stats.Waiting != 0 {
+			t.Errorf("%+v", stats)
+		}
+	})
+}
+
+// Nor do they if the places are not for those at the door: for another number of tokens, or due too late.
+func TestNobodyWaitsAtTheDoorForLong(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newReserving()
+		limiter := waiting(t, s, func(c *pglimit.Config) { c.Limit, c.Timeout = c.Limit.WithBurst(2), pglimit.NoTimeout })
+		waiters := shutDoor(t, s, limiter)
+		two := waitN(t, limiter, "k", 2, time.Hour)
+		var short *waiter
+		for i := range 20 {
+			waiters[38-i].leave()
+			later(50 * ms)
+			if i == 1 {
+				short = waitN(t, limiter, "k", 1, 500*ms)
+			}
+		}
+		if !errors.Is(short.err, pglimit.ErrWaitTooLong) {
+			t.Errorf("%+v", short)
+		}
+		later(5 * time.Second)
+		if two.err != nil || !two.over {
+			t.Errorf("%+v", two)
+		}
+		if stats := limiter.Stats(); stats.LostTokens != 0 || stats.Waiting != 0 {
+			t.Errorf("%+v", stats)
+		}
+	})
+}

@@ -91,17 +91,18 @@ func TestWhoLeavesBeforeTheMemoryAnswersIsCountedOutOnce(t *testing.T) {
 	})
 }
 
-// What was refunded belongs to the call, and so to the trace of its first caller.
-func TestARefundCarriesWhatItsCallCarries(t *testing.T) {
+// A call belongs to the trace of its first caller, and does not end with him; so does what it gives back.
+func TestACallCarriesWhatItsFirstCallerCarries(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		type key struct{}
 		goOn := make(chan struct{})
-		var carried any
+		var call, carried any
 		s := &calls{
-			send: func(_ context.Context, requests []rate.Request) ([]rate.Decision, error) {
+			send: func(ctx context.Context, requests []rate.Request) ([]rate.Decision, error) {
 				<-goOn
-				return grant(requests), nil
+				call = ctx.Value(key{})
+				return grant(requests), ctx.Err()
 			},
 			giveBack: func(ctx context.Context, _ []rate.Refund) error {
 				carried = ctx.Value(key{})
@@ -118,8 +119,8 @@ func TestARefundCarriesWhatItsCallCarries(t *testing.T) {
 		synctest.Wait()
 		close(goOn)
 		synctest.Wait()
-		if carried != "trace" || c.Stats.GivenBack.Load() != 3 {
-			t.Errorf("it carries %v, given back %d", carried, c.Stats.GivenBack.Load())
+		if call != "trace" || carried != "trace" || c.Stats.GivenBack.Load() != 3 {
+			t.Errorf("the call carries %v, the refund %v, given back %d", call, carried, c.Stats.GivenBack.Load())
 		}
 	})
 }
