@@ -214,33 +214,6 @@ func (deadPool) Exec(context.Context, string, ...any) (tag pgconn.CommandTag, er
 	return tag, errors.New("connection refused")
 }
 
-// A caller who was let in, and is sent when the breaker has opened, makes no round trip.
-func TestOnRoundTripIsNotToldOfACallThatWasRefused(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		var heard trips
-		down := &fake{take: func(ctx context.Context, _ []pglimit.Request) ([]pglimit.Decision, error) {
-			<-ctx.Done()
-			return nil, ctx.Err()
-		}}
-		limiter, err := pglimit.New(deadPool{}, down, config(func(c *pglimit.Config) {
-			c.Breaker.Off, c.Combine.Off, c.Combine.Lanes, c.Timeout, c.OnRoundTrip = false, false, 1, time.Second, heard.onRoundTrip
-		}))
-		if err != nil {
-			t.Fatal(err)
-		}
-		for range 2 { // one while the call of the one before is under way
-			go func() { _, _ = limiter.Allow(t.Context(), "a") }()
-			later(7 * time.Millisecond)
-		}
-		later(time.Second)
-		if s := limiter.Stats(); len(heard.take()) != 1 || s.RoundTrips != 1 || s.Failed[pglimit.CauseBreaker] != 1 || s.Failed.Total() != 2 {
-			t.Errorf("%+v", s)
-		}
-		_ = limiter.Close(t.Context())
-	})
-}
-
 // A pool may be set up to cancel a query on the server: the error is the server's then.
 func TestOutcomeOfACallThatTheServerCancelled(t *testing.T) {
 	t.Parallel()

@@ -98,23 +98,6 @@ func TestOnErrorIsNotAskedAboutWhatDoesNotEndByItself(t *testing.T) {
 	}
 }
 
-func TestOnErrorIsNotAskedWhenTheCallerLeft(t *testing.T) {
-	t.Parallel()
-	ctx, leave := context.WithCancel(t.Context())
-	onError := asked{answer: pglimit.FailOpen}
-	limiter := newLimiter(t, &fake{take: func(ctx context.Context, _ []pglimit.Request) ([]pglimit.Decision, error) {
-		leave()
-		return nil, fmt.Errorf("reading: %w", ctx.Err())
-	}}, func(c *pglimit.Config) { c.OnError, c.Timeout = onError.onError, time.Hour })
-	d, err := limiter.Allow(ctx, "k")
-	if !errors.Is(err, context.Canceled) || d != (pglimit.Decision{}) || len(onError.requests) > 0 {
-		t.Errorf("%+v, %v, asked %v", d, err, onError.errs)
-	}
-	if err.Error() != "reading: context canceled" {
-		t.Errorf("not as it is: %v", err)
-	}
-}
-
 // until blocks as a server that does not answer, and then fails like this.
 func until(fail func(ctx context.Context) error) func(context.Context, []pglimit.Request) ([]pglimit.Decision, error) {
 	return func(ctx context.Context, _ []pglimit.Request) ([]pglimit.Decision, error) {

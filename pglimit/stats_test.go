@@ -69,8 +69,16 @@ var ways = map[string]func(ctx context.Context, l *pglimit.Limiter, key string) 
 	},
 }
 
+// answered is what OnDecision is told of one request.
+type answered struct {
+	key      string
+	decision pglimit.Decision
+	err      error
+}
+
 // Whatever the stages, whoever asks in whatever way, and whatever becomes of it: each request
 // is counted once, as what its caller was told; and one that OnError decided, also by its cause.
+// OnDecision is told the same, as often.
 func TestEveryRequestIsCountedOnce(t *testing.T) {
 	t.Parallel()
 	for way, ask := range ways {
@@ -79,10 +87,14 @@ func TestEveryRequestIsCountedOnce(t *testing.T) {
 			t.Run(fmt.Sprintf("%s combine=%t memory=%t fallback=%t", way, combine, memory, fallback), func(t *testing.T) {
 				t.Parallel()
 				synctest.Test(t, func(t *testing.T) {
+					var told []answered
 					limiter := newLimiter(t, &fake{take: byKey}, func(c *pglimit.Config) {
 						c.Combine.Off, c.Memory.Off, c.Timeout = !combine, !memory, time.Second
 						if fallback {
 							c.OnError = pglimit.FailClosed
+						}
+						c.OnDecision = func(_ context.Context, r pglimit.Request, d pglimit.Decision, err error) {
+							told = append(told, answered{r.Key, d, err})
 						}
 					})
 					var want pglimit.Stats
@@ -93,7 +105,16 @@ func TestEveryRequestIsCountedOnce(t *testing.T) {
 							if key == "left" {
 								time.AfterFunc(time.Millisecond, leave)
 							}
+							told = nil
 							requests, heard, err := ask(ctx, limiter, key)
+							if len(told) != requests {
+								t.Errorf("%s: told of %d requests of %d", key, len(told), requests)
+							}
+							for i, a := range told {
+								if a.key != key || a.decision != heard[i] || !errors.Is(err, a.err) {
+									t.Errorf("%s: told %+v, heard %+v, %v", key, a, heard[i], err)
+								}
+							}
 							cause, fails := causes[key]
 							setUp := key != "not migrated" && key != "no right"
 							switch {

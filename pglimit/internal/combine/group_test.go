@@ -78,36 +78,6 @@ func TestTheGroupToBlameFailsAlone(t *testing.T) {
 	})
 }
 
-// An error for which no group is to blame is told to all, without asking once more.
-func TestAnErrorOfTheConnectionFailsAll(t *testing.T) {
-	t.Parallel()
-	away := errors.New("away")
-	synctest.Test(t, func(t *testing.T) {
-		c := &groupCalls{}
-		c.send = func(_ context.Context, groups [][]rate.Request) error {
-			switch {
-			case groups[0][0].Key == "first":
-				time.Sleep(time.Second)
-				return nil
-			case len(groups) > 2:
-				return rate.ErrNothingTaken
-			}
-			return away
-		}
-		l := c.lane()
-		askGroup(t.Context(), l, groupOf("first"))
-		var heards []*heardGroup
-		for _, keys := range []string{"a", "b", "c", "d"} {
-			heards = append(heards, askGroup(t.Context(), l, groupOf(keys)))
-		}
-		later(2 * time.Second)
-		c.wants(t, "first", "a b c d", "a")
-		for _, h := range heards {
-			h.wants(t, away)
-		}
-	})
-}
-
 // Groups that the call before has found to be denied are not sent.
 func TestWhatIsKnownToBeDeniedIsNotSent(t *testing.T) {
 	t.Parallel()
