@@ -78,7 +78,7 @@ type answered struct {
 
 // Whatever the stages, whoever asks in whatever way, and whatever becomes of it: each request
 // is counted once, as what its caller was told; and one that OnError decided, also by its cause.
-// OnDecision is told the same, as often.
+// OnDecision is told the same, as often, and OnRoundTrip of each call and its outcome.
 func TestEveryRequestIsCountedOnce(t *testing.T) {
 	t.Parallel()
 	for way, ask := range ways {
@@ -88,6 +88,8 @@ func TestEveryRequestIsCountedOnce(t *testing.T) {
 				t.Parallel()
 				synctest.Test(t, func(t *testing.T) {
 					var told []answered
+					var trips trips
+					var took, sent int64
 					limiter := newLimiter(t, &fake{take: byKey}, func(c *pglimit.Config) {
 						c.Combine.Off, c.Memory.Off, c.Timeout = !combine, !memory, time.Second
 						if fallback {
@@ -96,6 +98,7 @@ func TestEveryRequestIsCountedOnce(t *testing.T) {
 						c.OnDecision = func(_ context.Context, r pglimit.Request, d pglimit.Decision, err error) {
 							told = append(told, answered{r.Key, d, err})
 						}
+						c.OnRoundTrip = trips.onRoundTrip
 					})
 					var want pglimit.Stats
 					remembered := 0
@@ -159,6 +162,16 @@ func TestEveryRequestIsCountedOnce(t *testing.T) {
 									t.Errorf("%d and %d decisions of %d requests", len(heard), len(more), again)
 								}
 							}
+							outcome := outcomes[key]
+							if key == "slow" && combine && way == "Take" { // it was queued, and ends when its callers have gone
+								outcome = "canceled"
+							}
+							for _, trip := range trips.take() {
+								if trip.Limiter != "api" || trip.Strategy != "fake" || trip.Operation != "take" || trip.Outcome != outcome || (trip.Err == nil) != (outcome == "ok") {
+									t.Errorf("%s: %+v, want %s", key, trip, outcome)
+								}
+								took, sent = took+1, sent+int64(trip.Requests)
+							}
 						}
 					}
 					if (remembered > 0) != (memory && way != "Peek") {
@@ -170,6 +183,9 @@ func TestEveryRequestIsCountedOnce(t *testing.T) {
 					got := limiter.Stats()
 					if got.Allowed != want.Allowed || got.Denied != want.Denied || got.Failed != want.Failed || got.Canceled != want.Canceled || got.Contended != want.Contended {
 						t.Errorf("got  %+v\nwant %+v", got, want)
+					}
+					if got.RoundTrips != took || got.Requests != sent || took == 0 {
+						t.Errorf("told of %d calls with %d requests, counted %d with %d", took, sent, got.RoundTrips, got.Requests)
 					}
 					if got.Waiting != 0 {
 						t.Errorf("%d are waiting", got.Waiting)

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"runtime"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -75,25 +74,6 @@ func TestTheGroupToBlameFailsAlone(t *testing.T) {
 			}
 			h.granted(t)
 		}
-	})
-}
-
-// Groups that the call before has found to be denied are not sent.
-func TestWhatIsKnownToBeDeniedIsNotSent(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		var learned atomic.Bool
-		c := &groupCalls{send: slowGroup, recall: func(group []rate.Request) bool { return learned.Load() && group[0].Key == "a" }}
-		l := c.lane()
-		askGroup(t.Context(), l, groupOf("a+b"))
-		denied, other := askGroup(t.Context(), l, groupOf("a+c")), askGroup(t.Context(), l, groupOf("b+c"))
-		learned.Store(true)
-		later(5 * time.Second)
-		other.granted(t)
-		if decisions, err := denied.told(); err != nil || decisions[0].Granted != 0 {
-			t.Errorf("%+v, %v", decisions, err)
-		}
-		c.wants(t, "a+b", "b+c")
 	})
 }
 
