@@ -6,8 +6,6 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"github.com/pglimit/ratelimit/pglimit"
 )
 
 func TestTheTokensOfACallerWhoLeft(t *testing.T) {
@@ -77,44 +75,4 @@ func TestTheTokensOfACallerWhoLeft(t *testing.T) {
 			})
 		})
 	}
-}
-
-// Tokens that a relaxed call granted are not durable: a caller who needs that waits for its own
-// call, and nobody overtakes it. The other way they are passed on.
-func TestWhatIsNotDurableIsNotPassedOnAsDurable(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := newServer(grantAll)
-		c := combining(t, s, nil)
-		c.ask(t.Context(), "z", 1)
-		ctx, leave := context.WithCancel(t.Context())
-		gone := c.ask(ctx, "a", 2)
-		s.finish()
-		durable, behind := c.takeDurably("a"), c.ask(t.Context(), "a", 1)
-		leave()
-		synctest.Wait()
-		s.finish()
-		if durable.err == nil || behind.err == nil || len(s.refunds) != 1 || s.refunds[0].Tokens != 2 || c.limiter.Stats().PassedOnTokens != 0 {
-			t.Errorf("%v: %+v, %+v, given back %+v", gone.err, durable, behind, s.refunds)
-		}
-		s.finish()
-		if durable.err != nil || !durable.Allowed || !behind.Allowed || s.taken[2][0].Durability != pglimit.Durable {
-			t.Errorf("%+v, %+v, sent %+v", durable, behind, s.taken)
-		}
-	})
-	synctest.Test(t, func(t *testing.T) {
-		s := newServer(grantAll)
-		c := combining(t, s, func(c *pglimit.Config) { c.Durability = pglimit.Durable })
-		c.ask(t.Context(), "z", 1)
-		ctx, leave := context.WithCancel(t.Context())
-		c.ask(ctx, "a", 1)
-		s.finish()
-		durable := c.takeDurably("a")
-		leave()
-		synctest.Wait()
-		s.finish()
-		if durable.err != nil || !durable.Allowed || c.limiter.Stats().PassedOnTokens != 1 || len(s.taken) != 2 {
-			t.Errorf("%+v, sent %+v", durable, s.taken)
-		}
-	})
 }

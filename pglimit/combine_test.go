@@ -3,7 +3,6 @@ package pglimit_test
 import (
 	"context"
 	"fmt"
-	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -49,30 +48,6 @@ func TestWhatArrivesMeanwhileGoesOutTogether(t *testing.T) {
 		stats := c.limiter.Stats()
 		if decided(stats) != 6 || stats.RoundTrips != 2 || stats.Requests != 3 {
 			t.Errorf("%+v", stats)
-		}
-	})
-}
-
-// Two requests of 2^62 tokens are more than a number holds, and do not become one.
-func TestTheSumOfABatchDoesNotOverflow(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		const huge = 1 << 62
-		s := newServer(grantAll)
-		c := combining(t, s, func(c *pglimit.Config) {
-			c.Limit = pglimit.Limit{Tokens: 1_000_000_000, Period: time.Second, Burst: huge}
-		})
-		c.ask(t.Context(), "z", 1)
-		one, two := c.ask(t.Context(), "a", huge), c.ask(t.Context(), "a", huge)
-		s.finish()
-		if want := fmt.Sprintf("a:%d a:%d", int64(huge), int64(huge)); s.asked(1) != want {
-			t.Errorf("%s, want %s", s.asked(1), want)
-		}
-		s.finish()
-		for _, h := range []*heard{one, two} {
-			if h.err != nil || h.Granted != huge || h.Remaining < 0 || h.RetryAfter < 0 || h.ResetAfter < 0 {
-				t.Errorf("%+v", h)
-			}
 		}
 	})
 }
@@ -129,47 +104,4 @@ func TestASlowKeyHoldsUpItsLaneOnly(t *testing.T) {
 			}
 		}
 	})
-}
-
-// A relaxed request and a durable one become a durable one, in either order.
-func TestWhatIsCombinedIsAsDurableAsEachOfIt(t *testing.T) {
-	t.Parallel()
-	for _, durableFirst := range []bool{false, true} {
-		for _, together := range []bool{false, true} {
-			synctest.Test(t, func(t *testing.T) {
-				s := newServer(grantAll)
-				c := combining(t, s, nil)
-				c.ask(t.Context(), "z", 1)
-				var heards []*heard
-				if together {
-					requests := []pglimit.Request{{Key: "a", Tokens: 1}, {Key: "a", Tokens: 1, Durability: pglimit.Durable}}
-					if durableFirst {
-						slices.Reverse(requests)
-					}
-					go func() {
-						if _, err := c.limiter.DoEach(t.Context(), requests...); err != nil {
-							t.Error(err)
-						}
-					}()
-					synctest.Wait()
-				} else {
-					asks := []func() *heard{func() *heard { return c.ask(t.Context(), "a", 1) }, func() *heard { return c.takeDurably("a") }}
-					if durableFirst {
-						slices.Reverse(asks)
-					}
-					heards = append(heards, asks[0](), asks[1]())
-				}
-				s.finish()
-				s.finish()
-				if len(s.taken) != 2 || s.asked(1) != "a:2/1" || s.taken[1][0].Durability != pglimit.Durable || s.taken[0][0].Durability != pglimit.Relaxed {
-					t.Errorf("durable first %t, together %t: sent %+v", durableFirst, together, s.taken)
-				}
-				for _, h := range heards {
-					if h.err != nil || !h.Allowed {
-						t.Errorf("%+v", h)
-					}
-				}
-			})
-		}
-	}
 }

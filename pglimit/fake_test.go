@@ -349,15 +349,3 @@ func buckets(tokens map[string]int64) func(context.Context, []pglimit.Request) (
 		return decisions, nil
 	}
 }
-
-// takeDurably is callers.ask for a token that has to be durable.
-func (c callers) takeDurably(key string) *heard {
-	h := &heard{err: errors.New("no answer yet")}
-	go func() {
-		var decisions []pglimit.Decision
-		decisions, h.err = c.limiter.DoEach(c.t.Context(), pglimit.Request{Key: key, Tokens: 1, Durability: pglimit.Durable})
-		h.Decision = decisions[0]
-	}()
-	synctest.Wait()
-	return h
-}
