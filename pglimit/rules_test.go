@@ -228,6 +228,17 @@ func TestRulesOfAGroup(t *testing.T) {
 	}
 }
 
+// Of several requests, each has its own rule, and those without one are asked in one call.
+func TestRulesOfEach(t *testing.T) {
+	t.Parallel()
+	limiter := ruled(t, rules(allow, deny, pglimit.LimitRule{Key: "two", Limit: hourly(2)}), nil)
+	decisions, err := limiter.DoEach(t.Context(),
+		pglimit.Request{Key: "us", Tokens: 3}, pglimit.Request{Key: "two", Tokens: 2}, pglimit.Request{Key: "bot:1", Tokens: 1}, pglimit.Request{Key: "free", Tokens: 1}, pglimit.Request{Key: "bot:2", Tokens: 1})
+	if err != nil || granted(decisions) != "3/100 2/0 -/0 1/99 -/0" || decisions[3].Rule != nil {
+		t.Errorf("%s, %v", granted(decisions), err)
+	}
+}
+
 // A rule that is only observed counts in a bucket of its own and denies nothing, whatever the live one decides.
 func TestObserved(t *testing.T) {
 	t.Parallel()
