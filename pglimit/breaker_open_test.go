@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -129,74 +128,4 @@ func (l leasedOutage) Lease(ctx context.Context, s pglimit.Session, r pglimit.Le
 		return pglimit.Lease{}, err
 	}
 	return l.bank.Lease(ctx, s, r)
-}
-
-// What was set aside is spent still, and not beyond its time; nobody waits for a lease that
-// cannot be had; and when Postgres is back, there are leases again.
-func TestLeasesWithAnOpenBreaker(t *testing.T) {
-	t.Parallel()
-	for _, silent := range []bool{false, true} {
-		synctest.Test(t, func(t *testing.T) {
-			o := newOutage()
-			strategy := leasedOutage{newBank(), o}
-			strategy.take = func(ctx context.Context, requests []pglimit.Request) ([]pglimit.Decision, error) {
-				if err := o.travel(ctx); err != nil {
-					return nil, err
-				}
-				return strategy.decide(ctx, requests)
-			}
-			limiter, err := pglimit.New(o, strategy, config(func(c *pglimit.Config) {
-				c.Leases.On, c.Combine.Off, c.Breaker.Off, c.Timeout, c.Limit = true, false, false, time.Second, pglimit.PerSecond(1000)
-			}))
-			if err != nil {
-				t.Fatal(err)
-			}
-			load(t, limiter, 2*time.Millisecond, 2*time.Second)
-			o.is(!silent, silent)
-			before, began := limiter.Stats(), time.Now()
-			var work sync.WaitGroup
-			ask := func(length time.Duration) (last time.Duration) { // the last that was spent, since the outage began
-				var mu sync.Mutex
-				for end := time.Now().Add(length); time.Now().Before(end); time.Sleep(2 * time.Millisecond) {
-					work.Go(func() {
-						d, err := limiter.Allow(t.Context(), "a")
-						if d.Allowed && d.Source != pglimit.FromLease {
-							t.Errorf("%+v, %v", d, err)
-						}
-						if d.Allowed {
-							mu.Lock()
-							last = time.Since(began)
-							mu.Unlock()
-						}
-					})
-				}
-				work.Wait()
-				return last
-			}
-			if last := ask(5 * time.Second); last > time.Second {
-				t.Errorf("silent %t: spent after %v", silent, last)
-			}
-			since := limiter.Stats().Since(before)
-			if since.Allowed[pglimit.FromLease] == 0 || since.Failed[pglimit.CauseBreaker] < 500 || since.Open != 1 {
-				t.Errorf("silent %t: %+v", silent, since)
-			}
-			before = limiter.Stats()
-			if ask(5 * time.Second); limiter.Stats().Since(before).Failed[pglimit.CauseBreaker] < 2000 {
-				t.Errorf("silent %t: somebody had to wait: %+v", silent, limiter.Stats().Since(before))
-			}
-			o.is(false, false)
-			later(250 * time.Millisecond)
-			before = limiter.Stats()
-			if allowed := load(t, limiter, 2*time.Millisecond, time.Second); allowed < 490 {
-				t.Errorf("silent %t: %d of 500 when it is back", silent, allowed)
-			}
-			if since := limiter.Stats().Since(before); since.Allowed[pglimit.FromLease] < 300 || since.Open != 0 {
-				t.Errorf("silent %t: %+v", silent, since)
-			}
-			if err := limiter.Close(t.Context()); err != nil {
-				t.Error(err)
-			}
-			later(time.Minute)
-		})
-	}
 }

@@ -96,30 +96,6 @@ func breaking(t *testing.T, o *outage, change func(*pglimit.Config)) *pglimit.Li
 	return limiter
 }
 
-// A silence is an outage when it has lasted for half of Timeout, however long that is.
-func TestALongTimeoutBearsALongSilence(t *testing.T) {
-	t.Parallel()
-	bothWays(t, func(t *testing.T, change func(*pglimit.Config)) {
-		o := newOutage()
-		o.take = func(ctx context.Context, requests []pglimit.Request) ([]pglimit.Decision, error) {
-			select {
-			case <-time.After(25 * time.Second):
-				return grantAll(ctx, requests)
-			case <-ctx.Done():
-				return nil, ctx.Err()
-			}
-		}
-		o.is(false, true) // for who asks for a sign of life
-		limiter := breaking(t, o, func(c *pglimit.Config) { change(c); c.Timeout = time.Minute })
-		if d, err := limiter.Allow(t.Context(), "k"); err != nil || !d.Allowed {
-			t.Errorf("%+v, %v", d, err)
-		}
-		if err := limiter.Close(t.Context()); err != nil {
-			t.Error(err)
-		}
-	})
-}
-
 // opened waits until the Limiter has found out, with a caller every 100 ms.
 func opened(t *testing.T, limiter *pglimit.Limiter, within time.Duration) {
 	t.Helper()
@@ -196,69 +172,6 @@ func TestTheBreaker(t *testing.T) {
 			}
 			if err := limiter.Close(t.Context()); err != nil {
 				t.Error(err)
-			}
-			later(time.Minute)
-		})
-	}
-}
-
-// A single caller who has no answer in time opens it, also where each asks alone, and those
-// after him do not wait.
-func TestOneWaitsForASilentServer(t *testing.T) {
-	t.Parallel()
-	for _, peeks := range []bool{false, true} {
-		bothWays(t, func(t *testing.T, change func(*pglimit.Config)) {
-			o := newOutage()
-			limiter := breaking(t, o, change)
-			o.is(false, true)
-			for i := range 3 {
-				began := time.Now()
-				ask := limiter.Allow
-				if peeks {
-					ask = limiter.Peek
-				}
-				_, err := ask(t.Context(), "k")
-				if took := time.Since(began); i == 0 && took != time.Second || i > 0 && took != 0 || !errors.Is(err, pglimit.ErrUnavailable) {
-					t.Errorf("caller %d: %v after %v", i, err, took)
-				}
-				if cause := pglimit.CauseOf(err); i > 0 && cause != pglimit.CauseBreaker || i == 0 && cause != pglimit.CauseTimeout && cause != pglimit.CauseUnavailable {
-					t.Errorf("caller %d: %v", i, cause)
-				}
-				later(1)
-			}
-			o.is(false, false)
-			later(time.Minute)
-		})
-	}
-}
-
-// Callers in a hurry say nothing of the server.
-func TestCallersWhoLeaveDoNotOpenTheBreaker(t *testing.T) {
-	t.Parallel()
-	for _, cancels := range []bool{false, true} {
-		bothWays(t, func(t *testing.T, change func(*pglimit.Config)) {
-			o := newOutage()
-			limiter := breaking(t, o, change)
-			o.take = func(ctx context.Context, requests []pglimit.Request) ([]pglimit.Decision, error) {
-				select {
-				case <-time.After(470 * time.Millisecond):
-					return grantAll(ctx, requests)
-				case <-ctx.Done():
-					return nil, ctx.Err()
-				}
-			}
-			for range 10 {
-				ctx, leave := context.WithTimeout(t.Context(), 100*time.Millisecond)
-				if cancels {
-					time.AfterFunc(50*time.Millisecond, leave)
-				}
-				if _, err := limiter.Allow(ctx, "k"); !errors.Is(err, ctx.Err()) {
-					t.Error(err)
-				}
-				leave()
-			}
-			if limiter.Stats().Open != 0 {
-				t.Error("it is open")
 			}
 			later(time.Minute)
 		})

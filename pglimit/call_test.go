@@ -43,74 +43,6 @@ var outcomes = map[string]string{
 	"not migrated": "not_migrated", "no right": "permission", "slow": "timeout", "left": "canceled",
 }
 
-func TestOnRoundTripIsToldOfEachCall(t *testing.T) {
-	t.Parallel()
-	for stages := range 8 {
-		combine, breaker, inTx := stages&1 > 0, stages&2 > 0, stages&4 > 0
-		t.Run(fmt.Sprintf("combine=%t breaker=%t inTx=%t", combine, breaker, inTx), func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				var heard trips
-				slow := &fake{take: func(ctx context.Context, requests []pglimit.Request) ([]pglimit.Decision, error) {
-					time.Sleep(30 * time.Millisecond)
-					return byKey(ctx, requests)
-				}}
-				limiter := newLimiter(t, slow, func(c *pglimit.Config) {
-					c.Combine.Off, c.Breaker.Off, c.Timeout, c.OnRoundTrip = !combine, !breaker, time.Second, heard.onRoundTrip
-				})
-				in := limiter
-				if inTx {
-					in = limiter.On(pglimit.InTx(pglimitTx{}))
-				}
-				var took, sent int64
-				for key, outcome := range outcomes {
-					for way, ask := range ways {
-						ctx, leave := context.WithCancel(t.Context())
-						if key == "left" {
-							time.AfterFunc(500*time.Millisecond, leave)
-						}
-						// A lone request is sent by its caller, with whose context the call ends.
-						queued := combine && !inTx && way == "Take"
-						want, duration := outcome, 30*time.Millisecond
-						switch key {
-						case "left":
-							duration = 500 * time.Millisecond
-						case "slow":
-							duration = time.Second
-							if queued {
-								want = "canceled"
-							}
-						}
-						if want == "canceled" && queued {
-							duration += time.Second // the time that is left to a call for which nobody waits
-						}
-						_, _, _ = ask(ctx, in, key)
-						leave()
-						later(5 * time.Second)
-						told := heard.take()
-						if len(told) == 0 {
-							t.Errorf("%s of %q: nothing was told", way, key)
-						}
-						for _, trip := range told {
-							if trip.Limiter != "api" || trip.Strategy != "fake" || trip.Operation != "take" || trip.Requests < 1 ||
-								trip.Outcome != want || (trip.Err == nil) != (want == "ok") || trip.Duration != duration {
-								t.Errorf("%s of %q: %+v, want %s after %v", way, key, trip, want, duration)
-							}
-							took, sent = took+1, sent+int64(trip.Requests)
-						}
-					}
-				}
-				if s := limiter.Stats(); s.RoundTrips != took || s.Requests != sent {
-					t.Errorf("told of %d calls with %d requests, counted %d with %d", took, sent, s.RoundTrips, s.Requests)
-				}
-				if err := limiter.Close(t.Context()); err != nil {
-					t.Error(err)
-				}
-			})
-		})
-	}
-}
-
 func TestOnRoundTripIsToldTheOperation(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -212,33 +144,6 @@ type deadPool struct{ noDB }
 
 func (deadPool) Exec(context.Context, string, ...any) (tag pgconn.CommandTag, err error) {
 	return tag, errors.New("connection refused")
-}
-
-// A caller who was let in, and is sent when the breaker has opened, makes no round trip.
-func TestOnRoundTripIsNotToldOfACallThatWasRefused(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		var heard trips
-		down := &fake{take: func(ctx context.Context, _ []pglimit.Request) ([]pglimit.Decision, error) {
-			<-ctx.Done()
-			return nil, ctx.Err()
-		}}
-		limiter, err := pglimit.New(deadPool{}, down, config(func(c *pglimit.Config) {
-			c.Breaker.Off, c.Combine.Off, c.Combine.Lanes, c.Timeout, c.OnRoundTrip = false, false, 1, time.Second, heard.onRoundTrip
-		}))
-		if err != nil {
-			t.Fatal(err)
-		}
-		for range 2 { // one while the call of the one before is under way
-			go func() { _, _ = limiter.Allow(t.Context(), "a") }()
-			later(7 * time.Millisecond)
-		}
-		later(time.Second)
-		if s := limiter.Stats(); len(heard.take()) != 1 || s.RoundTrips != 1 || s.Failed[pglimit.CauseBreaker] != 1 || s.Failed.Total() != 2 {
-			t.Errorf("%+v", s)
-		}
-		_ = limiter.Close(t.Context())
-	})
 }
 
 // A pool may be set up to cancel a query on the server: the error is the server's then.

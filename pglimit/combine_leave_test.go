@@ -3,34 +3,10 @@ package pglimit_test
 import (
 	"context"
 	"errors"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"github.com/pglimit/ratelimit/pglimit"
 )
-
-func TestACallerLeavesAtOnceAndIsNotChargedIfNothingWasSent(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := newServer(buckets(map[string]int64{"a": 20}))
-		c := combining(t, s, nil)
-		c.ask(t.Context(), "a", 1)
-		ctx, leave := context.WithCancel(t.Context())
-		leaver, stays := c.ask(ctx, "a", 5), c.ask(t.Context(), "a", 2)
-		leave()
-		synctest.Wait()
-		if leaver.err != context.Canceled { //nolint:errorlint // as it is, not wrapped
-			t.Errorf("%+v", leaver)
-		}
-		s.finish()
-		s.finish()
-		if s.asked(1) != "a:2" || !stays.Allowed {
-			t.Errorf("sent %s, %+v", s.asked(1), stays)
-		}
-	})
-}
 
 func TestTheTokensOfACallerWhoLeft(t *testing.T) {
 	t.Parallel()
@@ -99,113 +75,4 @@ func TestTheTokensOfACallerWhoLeft(t *testing.T) {
 			})
 		})
 	}
-}
-
-// A request for more, that was denied, gets what was granted to callers of an earlier
-// request of the same call who have left, and before those behind it.
-func TestTokensOfAnEarlierRequestGoToTheNextInOrder(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := newServer(buckets(map[string]int64{"z": 1, "a": 3}))
-		c := combining(t, s, nil)
-		c.ask(t.Context(), "z", 1)
-		ctx, leave := context.WithCancel(t.Context())
-		c.ask(ctx, "a", 3)
-		two, three, one := c.ask(t.Context(), "a", 2), c.ask(t.Context(), "a", 3), c.ask(t.Context(), "a", 1)
-		s.finish()
-		if s.asked(1) != "a:3 a:2 a:3 a:1" {
-			t.Fatal(s.asked(1))
-		}
-		leave()
-		synctest.Wait()
-		s.finish()
-		if !two.Allowed || three.Allowed || !one.Allowed || len(s.refunds) > 0 {
-			t.Errorf("%+v, %+v, %+v, given back %+v", two, three, one, s.refunds)
-		}
-	})
-}
-
-func TestTokensThatCannotBeGivenBackAreCounted(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := newServer(buckets(map[string]int64{"a": 20}))
-		s.giveBack = func(context.Context) error { return errDown }
-		c := combining(t, s, nil)
-		c.ask(t.Context(), "z", 1)
-		ctx, leave := context.WithCancel(t.Context())
-		c.ask(ctx, "a", 5)
-		s.finish()
-		leave()
-		synctest.Wait()
-		s.finish()
-		if stats := c.limiter.Stats(); stats.LostTokens != 5 || stats.GivenBack != 0 {
-			t.Errorf("%+v", stats)
-		}
-	})
-}
-
-// Nobody waits for a call that is stuck: it is given up, and its lane goes on.
-func TestACallThatNobodyWaitsForIsGivenUp(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := newServer(buckets(map[string]int64{"a": 20}))
-		c := combining(t, s, func(c *pglimit.Config) { c.Timeout = 100 * time.Millisecond })
-		c.ask(t.Context(), "z", 1)
-		began := time.Now()
-		lost := c.ask(t.Context(), "a", 1)
-		s.finish()
-		time.Sleep(100 * time.Millisecond)
-		synctest.Wait()
-		if lost.err == nil || !strings.Contains(lost.err.Error(), "Config.Timeout (100ms)") {
-			t.Errorf("%+v", lost)
-		}
-		for len(s.taken) == 2 && time.Since(began) < time.Minute { // it asks again and again
-			c.ask(t.Context(), "a", 1)
-			time.Sleep(100 * time.Millisecond)
-			synctest.Wait()
-		}
-		if took := time.Since(began); took > 1500*time.Millisecond {
-			t.Errorf("the lane was stuck for %v", took)
-		}
-	})
-}
-
-// Tokens that a relaxed call granted are not durable: a caller who needs that waits for its own
-// call, and nobody overtakes it. The other way they are passed on.
-func TestWhatIsNotDurableIsNotPassedOnAsDurable(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := newServer(grantAll)
-		c := combining(t, s, nil)
-		c.ask(t.Context(), "z", 1)
-		ctx, leave := context.WithCancel(t.Context())
-		gone := c.ask(ctx, "a", 2)
-		s.finish()
-		durable, behind := c.takeDurably("a"), c.ask(t.Context(), "a", 1)
-		leave()
-		synctest.Wait()
-		s.finish()
-		if durable.err == nil || behind.err == nil || len(s.refunds) != 1 || s.refunds[0].Tokens != 2 || c.limiter.Stats().PassedOnTokens != 0 {
-			t.Errorf("%v: %+v, %+v, given back %+v", gone.err, durable, behind, s.refunds)
-		}
-		s.finish()
-		if durable.err != nil || !durable.Allowed || !behind.Allowed || s.taken[2][0].Durability != pglimit.Durable {
-			t.Errorf("%+v, %+v, sent %+v", durable, behind, s.taken)
-		}
-	})
-	synctest.Test(t, func(t *testing.T) {
-		s := newServer(grantAll)
-		c := combining(t, s, func(c *pglimit.Config) { c.Durability = pglimit.Durable })
-		c.ask(t.Context(), "z", 1)
-		ctx, leave := context.WithCancel(t.Context())
-		c.ask(ctx, "a", 1)
-		s.finish()
-		durable := c.takeDurably("a")
-		leave()
-		synctest.Wait()
-		s.finish()
-		if durable.err != nil || !durable.Allowed || c.limiter.Stats().PassedOnTokens != 1 || len(s.taken) != 2 {
-			t.Errorf("%+v, sent %+v", durable, s.taken)
-		}
-	})
 }

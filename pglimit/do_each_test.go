@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/pglimit/ratelimit/pglimit"
-	"github.com/pglimit/ratelimit/pglimit/pglimittest"
 )
 
 // wants so many tokens of each key, in order: "a:2 b:0 c:6/2" is 2 of a, a peek at b, and of c
@@ -99,94 +98,6 @@ func TestTakeDecidesInOrderAndInOneCall(t *testing.T) {
 	}
 }
 
-// A request behind another for its key is not answered from memory as if that one took nothing.
-func TestMemoryKeepsTheOrderOfAKeysRequests(t *testing.T) {
-	t.Parallel()
-	bothWays(t, func(t *testing.T, change func(*pglimit.Config)) {
-		config := pglimit.Config{Name: "test", Limit: pglimit.PerSecond(10)}
-		change(&config)
-		limiter, err := pglimit.New(noDB{}, pglimittest.MemoryOn(time.Now), config)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer limiter.Close(t.Context()) //nolint:errcheck // of the test
-		for _, ask := range []string{"a:10", "a:5"} {
-			if _, err := limiter.DoEach(t.Context(), wants(t, ask)...); err != nil {
-				t.Fatal(err)
-			}
-		}
-		time.Sleep(250 * time.Millisecond)
-		decisions, err := limiter.DoEach(t.Context(), wants(t, "a:5/1 a:5")...)
-		if got := granted(decisions); err != nil || got != "2/0 -/0" || decisions[1].RetryAfter < 450*time.Millisecond {
-			t.Errorf("%s, %v: %+v", got, err, decisions)
-		}
-	})
-}
-
-// What is asked in one Take arrives at once, so a lane needs one call for its share of it.
-func TestTakeNeedsOneCallOfEachLane(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		const lanes, keys = 8, 200
-		strategy := &fake{take: func(_ context.Context, requests []pglimit.Request) ([]pglimit.Decision, error) {
-			time.Sleep(time.Millisecond)
-			decisions := make([]pglimit.Decision, len(requests))
-			for i, r := range requests {
-				_, _ = fmt.Sscanf(r.Key, "k%d", &decisions[i].Remaining)
-			}
-			return decisions, nil
-		}}
-		limiter := newLimiter(t, strategy, func(c *pglimit.Config) { c.Combine.Off, c.Combine.Lanes = false, lanes })
-		var requests []pglimit.Request
-		for key := range keys {
-			requests = append(requests, pglimit.Request{Key: fmt.Sprint("k", key), Tokens: 1})
-		}
-		began := time.Now()
-		decisions, err := limiter.DoEach(t.Context(), requests...)
-		if took := time.Since(began); err != nil || took != time.Millisecond || len(strategy.taken) != lanes {
-			t.Errorf("%d calls, one after another, in %v, %v", len(strategy.taken), took, err)
-		}
-		for key, d := range decisions {
-			if d.Remaining != int64(key) {
-				t.Errorf("k%d has the decision of k%d", key, d.Remaining)
-			}
-		}
-	})
-}
-
-// Several who want the same key, one of them as many units as there are.
-func TestWhatIsTakenInPartIsSharedOut(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := newServer(buckets(map[string]int64{"a": 7, "b": 5}))
-		c := combining(t, s, nil)
-		c.ask(t.Context(), "z", 1)
-		first := c.ask(t.Context(), "a", 2)
-		var part []pglimit.Decision
-		var err error
-		go func() { part, err = c.limiter.DoEach(t.Context(), wants(t, "a:6/2 b:9/3")...) }()
-		synctest.Wait()
-		last := c.ask(t.Context(), "a", 2)
-		s.finish()
-		if s.asked(1) != "a:10/2 b:9/3" {
-			t.Errorf("asked %s", s.asked(1))
-		}
-		s.finish()
-		if !first.Allowed || first.Granted != 2 || first.Remaining != 5 {
-			t.Errorf("first: %+v", first)
-		}
-		if got := granted(part); err != nil || got != "4/1 3/2" {
-			t.Errorf("in part: %s, %v", got, err)
-		}
-		if last.err != nil || last.Allowed || last.Granted != 0 || last.Remaining != 1 {
-			t.Errorf("last: %+v", last)
-		}
-		if stats := c.limiter.Stats(); len(s.refunds) > 0 || stats.LostTokens+stats.GivenBack+stats.PassedOnTokens > 0 {
-			t.Errorf("gave back %v: %+v", s.refunds, stats)
-		}
-	})
-}
-
 // What this process knows goes nowhere, the rest is asked.
 func TestTakeAnswersWhatIsKnownWithoutACall(t *testing.T) {
 	t.Parallel()
@@ -216,29 +127,6 @@ func TestTakeAnswersWhatIsKnownWithoutACall(t *testing.T) {
 		if decisions, err := limiter.DoEach(t.Context(), wants(t, "few:6/2 few:9/3")...); err != nil || granted(decisions) != "-/1 -/1" || len(strategy.taken) != 3 ||
 			decisions[0].RetryAfter > 100*time.Millisecond || decisions[1].RetryAfter < 100*time.Millisecond || decisions[1].RetryAfter > 200*time.Millisecond {
 			t.Errorf("%+v, %v, %d calls", decisions, err, len(strategy.taken))
-		}
-	})
-}
-
-func TestTakeSpendsLeases(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		b := newBank()
-		limiter := leasing(t, b, pglimit.PerSecond(1000))
-		load(t, limiter, 2*time.Millisecond, time.Second)
-		calls, before, began := len(b.taken), limiter.Stats(), time.Now()
-		decisions, err := limiter.DoEach(t.Context(), wants(t, "a:1 a:2")...)
-		if err != nil || len(decisions) != 2 || decisions[0].Source != pglimit.FromLease || decisions[1].Source != pglimit.FromLease || decisions[1].Granted != 2 {
-			t.Errorf("%+v, %v", decisions, err)
-		}
-		if since := limiter.Stats().Since(before); len(b.taken) != calls || time.Since(began) > 0 || since.Allowed[pglimit.FromLease] != 2 || since.Allowed.Total() != 2 {
-			t.Errorf("%d calls, %+v", len(b.taken)-calls, since)
-		}
-		// A peek says what this process could have: what it has set aside, too.
-		decisions, err = limiter.DoEach(t.Context(), wants(t, "a:0")...)
-		peek, _ := limiter.Peek(t.Context(), "a")
-		if err != nil || len(decisions) != 1 || !decisions[0].Allowed || peek.Remaining-decisions[0].Remaining > 10 || decisions[0].Remaining-b.left(limiter.Limit()) < 5 {
-			t.Errorf("%+v, %v; the other way %+v, %d in the bucket", decisions, err, peek, b.left(limiter.Limit()))
 		}
 	})
 }
@@ -311,9 +199,6 @@ func TestTakeInATransaction(t *testing.T) {
 			t.Errorf("%s, %v", got, err)
 		}
 	}
-	if _, err := newLimiter(t, &fake{}, nil).On(pglimit.InTx(nil)).DoEach(t.Context(), wants(t, "a:1 b:1")...); err == nil || !strings.Contains(err.Error(), "got nil") {
-		t.Errorf("on nothing: %v", err)
-	}
 }
 
 func TestTheDurabilityOfATakeIsTheStronger(t *testing.T) {
@@ -384,40 +269,6 @@ func TestTakeKeepsTheOrderOfAKey(t *testing.T) {
 		decisions, err := limiter.DoEach(t.Context(), wants(t, "a:1 a:1 a:1 a:1 a:1 a:1 a:1")...)
 		if got := granted(decisions); err != nil || got != "1/999 1/998 1/997 1/996 1/995 1/994 1/993" {
 			t.Errorf("%s, %v", got, err)
-		}
-		if err := limiter.Close(t.Context()); err != nil {
-			t.Error(err)
-		}
-	})
-}
-
-// As many leases are fetched at once as may be under way, which is four.
-func TestTakeFetchesLeasesAtTheSameTime(t *testing.T) {
-	t.Parallel()
-	bothWays(t, func(t *testing.T, change func(*pglimit.Config)) {
-		strategy := creditor{&fake{take: grantAll}, func(r pglimit.LeaseRequest) pglimit.Lease {
-			time.Sleep(20 * time.Millisecond)
-			now := time.Now()
-			return pglimit.Lease{Tokens: r.Tokens, At: now, Until: now.Add(r.TTL)}
-		}}
-		limiter := newLimiter(t, strategy, func(c *pglimit.Config) { change(c); c.Leases.On = true })
-		keys := strings.Fields("a b c d e f g h")
-		for _, key := range keys {
-			for range 4 { // the next makes it busy
-				if d, err := limiter.Allow(t.Context(), key); err != nil || d.Source != pglimit.FromDatabase {
-					t.Errorf("%+v, %v", d, err)
-				}
-			}
-		}
-		began := time.Now()
-		decisions, err := limiter.DoEach(t.Context(), wants(t, strings.Join(keys, ":1 ")+":1")...)
-		if took := time.Since(began); err != nil || took != 40*time.Millisecond {
-			t.Errorf("%v after %v", err, took)
-		}
-		for i, d := range decisions {
-			if !d.Allowed || d.Source != pglimit.FromLease {
-				t.Errorf("%s: %+v", keys[i], d)
-			}
 		}
 		if err := limiter.Close(t.Context()); err != nil {
 			t.Error(err)

@@ -27,14 +27,6 @@ func (a *asked) onError(ctx context.Context, failed pglimit.Failure) (pglimit.De
 	return a.answer(ctx, failed)
 }
 
-func TestWithoutOnErrorTheErrorIsReturned(t *testing.T) {
-	t.Parallel()
-	limiter := newLimiter(t, &fake{take: fail(errDown)}, nil)
-	if d, err := limiter.Allow(t.Context(), "k"); !errors.Is(err, errDown) || d != (pglimit.Decision{}) {
-		t.Errorf("%+v, %v", d, err)
-	}
-}
-
 func TestFailOpenAndFailClosed(t *testing.T) {
 	t.Parallel()
 	errNew := errors.New("as the caller likes")
@@ -85,21 +77,6 @@ func TestOnErrorIsNotAskedAboutDecisions(t *testing.T) {
 	}
 }
 
-// A request that is at fault fails open no more than closed.
-func TestOnErrorIsNotAskedAboutRequestsAtFault(t *testing.T) {
-	t.Parallel()
-	onError := asked{answer: pglimit.FailOpen}
-	limiter := newLimiter(t, &fake{take: fail(errDown)}, func(c *pglimit.Config) { c.OnError = onError.onError })
-	_, empty := limiter.Allow(t.Context(), "")
-	_, large := limiter.AllowN(t.Context(), "k", 21)
-	for _, err := range []error{empty, large} {
-		var bad *pglimit.RequestError
-		if !errors.As(err, &bad) || len(onError.requests) > 0 {
-			t.Errorf("%v, asked %v", err, onError.errs)
-		}
-	}
-}
-
 // A database that is set up wrongly is no outage: a limiter that fails open would let
 // everybody pass for ever. Neither is the end of the limiter.
 func TestOnErrorIsNotAskedAboutWhatDoesNotEndByItself(t *testing.T) {
@@ -118,47 +95,6 @@ func TestOnErrorIsNotAskedAboutWhatDoesNotEndByItself(t *testing.T) {
 		if d, err := limiter.Allow(t.Context(), "k"); !errors.Is(err, pglimit.ErrClosed) || d.Allowed {
 			t.Errorf("closed: %+v, %v", d, err)
 		}
-	}
-}
-
-// As many callers wait at once as Config.MaxWaiting says, also where each asks alone.
-func TestMaxWaitingHoldsWithoutCombining(t *testing.T) {
-	t.Parallel()
-	asked, answer := make(chan struct{}), make(chan struct{})
-	limiter := newLimiter(t, &fake{take: func(_ context.Context, requests []pglimit.Request) ([]pglimit.Decision, error) {
-		close(asked)
-		<-answer
-		return make([]pglimit.Decision, len(requests)), nil
-	}}, func(c *pglimit.Config) { c.MaxWaiting = 1 })
-	done := make(chan error)
-	go func() {
-		_, err := limiter.Allow(t.Context(), "k")
-		done <- err
-	}()
-	<-asked
-	if _, err := limiter.Allow(t.Context(), "another"); !errors.Is(err, pglimit.ErrOverloaded) {
-		t.Error(err)
-	}
-	close(answer)
-	if err := <-done; err != nil {
-		t.Error(err)
-	}
-}
-
-func TestOnErrorIsNotAskedWhenTheCallerLeft(t *testing.T) {
-	t.Parallel()
-	ctx, leave := context.WithCancel(t.Context())
-	onError := asked{answer: pglimit.FailOpen}
-	limiter := newLimiter(t, &fake{take: func(ctx context.Context, _ []pglimit.Request) ([]pglimit.Decision, error) {
-		leave()
-		return nil, fmt.Errorf("reading: %w", ctx.Err())
-	}}, func(c *pglimit.Config) { c.OnError, c.Timeout = onError.onError, time.Hour })
-	d, err := limiter.Allow(ctx, "k")
-	if !errors.Is(err, context.Canceled) || d != (pglimit.Decision{}) || len(onError.requests) > 0 {
-		t.Errorf("%+v, %v, asked %v", d, err, onError.errs)
-	}
-	if err.Error() != "reading: context canceled" {
-		t.Errorf("not as it is: %v", err)
 	}
 }
 

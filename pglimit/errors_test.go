@@ -4,11 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
-	"sync"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	"github.com/pglimit/ratelimit/pglimit"
 	"github.com/pglimit/ratelimit/pglimit/internal/circuit"
@@ -50,53 +46,4 @@ func TestCauseOf(t *testing.T) {
 			t.Errorf("%v, want %s", unknown, text)
 		}
 	}
-}
-
-// Config.Timeout is a timeout, although it is an outage too.
-func TestTheCauseOfATimeout(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		limiter := newLimiter(t, &fake{take: until(func(context.Context) error { return pglimit.ErrUnavailable })}, func(c *pglimit.Config) { c.Timeout = time.Second })
-		_, err := limiter.Allow(t.Context(), "k")
-		if cause := pglimit.CauseOf(err); cause != pglimit.CauseTimeout {
-			t.Errorf("%v: %v", err, cause)
-		}
-	})
-}
-
-// What the breaker gave up is an outage. Nobody has cancelled it.
-func TestTheCauseOfACallThatWasGivenUp(t *testing.T) {
-	t.Parallel()
-	bothWays(t, func(t *testing.T, change func(*pglimit.Config)) {
-		o := newOutage()
-		limiter := breaking(t, o, func(c *pglimit.Config) { change(c); c.Timeout = 4 * time.Second })
-		o.is(false, true)
-		var work sync.WaitGroup
-		var mu sync.Mutex
-		givenUp := 0
-		for range 10 {
-			work.Go(func() {
-				_, err := limiter.Allow(t.Context(), "k")
-				cause := pglimit.CauseOf(err)
-				if errors.Is(err, context.Canceled) || !errors.Is(err, pglimit.ErrUnavailable) || cause != pglimit.CauseUnavailable && cause != pglimit.CauseBreaker {
-					t.Errorf("%v: %v", cause, err)
-				}
-				if err != nil && strings.Contains(err.Error(), "given up") && cause == pglimit.CauseUnavailable {
-					mu.Lock()
-					givenUp++
-					mu.Unlock()
-				}
-			})
-			time.Sleep(150 * time.Millisecond)
-		}
-		o.is(true, false) // which is found out when the silence has lasted for half of Timeout
-		work.Wait()
-		if stats := limiter.Stats(); givenUp == 0 || stats.Canceled != 0 || stats.Failed.Total() != 10 {
-			t.Errorf("%d were given up: %+v", givenUp, stats)
-		}
-		if err := limiter.Close(t.Context()); err != nil {
-			t.Error(err)
-		}
-		later(time.Minute)
-	})
 }

@@ -114,6 +114,11 @@ func TestEveryMethodRefusesNonsense(t *testing.T) {
 			_, err := l.DoAll(ctx, pglimit.Request{Key: "good", Tokens: 1}, pglimit.Request{Key: key, Tokens: n})
 			return err
 		},
+		"Peek": func(ctx context.Context, l *pglimit.Limiter, key string, _ int64) error {
+			_, err := l.Peek(ctx, key)
+			return err
+		},
+		"Reset": func(ctx context.Context, l *pglimit.Limiter, key string, _ int64) error { return l.Reset(ctx, key) },
 		"Refund": func(ctx context.Context, l *pglimit.Limiter, key string, n int64) error {
 			return l.Refund(ctx, pglimit.Decision{Limiter: "api", Key: "good", Limit: l.Limit(), Granted: 5, At: time.Now()}, n)
 		},
@@ -133,7 +138,8 @@ func TestEveryMethodRefusesNonsense(t *testing.T) {
 			{"k", 0, "Tokens", "is 0"},
 			{"k", 6, "Tokens", "is 6"},
 		} {
-			if name == "Refund" && bad.field == "Key" || bad.n == 0 && (name == "Do" || name == "DoEach") {
+			if name == "Refund" && bad.field == "Key" || bad.n == 0 && (name == "Do" || name == "DoEach") ||
+				bad.field == "Tokens" && (name == "Peek" || name == "Reset") {
 				continue // the key is that of the decision; 0 is a peek
 			}
 			memory := pglimittest.Memory()

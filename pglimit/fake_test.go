@@ -3,8 +3,11 @@ package pglimit_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
+	"strings"
 	"sync"
+	"testing"
 	"testing/synctest"
 	"time"
 
@@ -14,6 +17,7 @@ import (
 	"github.com/pglimit/ratelimit/internal/bucket"
 	"github.com/pglimit/ratelimit/pglimit"
 	"github.com/pglimit/ratelimit/pglimit/rate"
+	"github.com/pglimit/ratelimit/strategies/strategytest/model"
 )
 
 // noDB panics when it is used: what these tests are about happens before.
@@ -114,13 +118,6 @@ func (f *fake) GiveBack(ctx context.Context, _ pglimit.Session, refunds []pglimi
 	return f.giveBack(ctx)
 }
 
-// leasingFake has leases to give, in name.
-type leasingFake struct{ *fake }
-
-func (leasingFake) Lease(context.Context, pglimit.Session, pglimit.LeaseRequest) (pglimit.Lease, error) {
-	return pglimit.Lease{}, nil
-}
-
 // pglimitTx is a transaction that panics when it is used.
 type pglimitTx struct{ pgx.Tx }
 
@@ -139,3 +136,216 @@ func decided(s pglimit.Stats) int64 {
 type onlyPlain struct{ pglimit.Strategy }
 
 func (s onlyPlain) Check(r *pglimit.Request) error { return rate.Unsupported(s.Name(), r) }
+
+// reserving is a strategy in memory that obeys Ahead and takes refunds, by the model's rule and
+// the test's clock. A call takes as long as latency says.
+type reserving struct {
+	latency time.Duration
+
+	mu      sync.Mutex
+	buckets map[string]*model.Bucket
+	calls   [][]pglimit.Request
+	refunds [][]pglimit.Refund
+	down    error // every call fails with it
+}
+
+func newReserving() *reserving { return &reserving{buckets: map[string]*model.Bucket{}} }
+
+func (*reserving) Name() string       { return "reserving" }
+func (*reserving) Rule() pglimit.Rule { return bucket.Rule{} }
+
+func (*reserving) Check(r *pglimit.Request) error {
+	but := *r
+	but.Ahead = 0
+	return rate.Unsupported("reserving", &but)
+}
+
+func (s *reserving) of(key string) *model.Bucket {
+	if s.buckets[key] == nil {
+		s.buckets[key] = new(model.Bucket)
+	}
+	return s.buckets[key]
+}
+
+func modelled(l pglimit.Limit) model.Limit { return model.NewLimit(l.Tokens, l.Period, l.Burst) }
+
+func (s *reserving) Take(ctx context.Context, _ pglimit.Session, requests []pglimit.Request) ([]pglimit.Decision, error) {
+	if err := travel(ctx, s.latency); err != nil {
+		return nil, err
+	}
+	decisions, err := s.decide(requests)
+	if err != nil {
+		return nil, err
+	}
+	return decisions, travel(ctx, s.latency)
+}
+
+func (s *reserving) decide(requests []pglimit.Request) ([]pglimit.Decision, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.calls = append(s.calls, slices.Clone(requests))
+	if s.down != nil {
+		return nil, s.down
+	}
+	now := time.Now()
+	decisions := make([]pglimit.Decision, len(requests))
+	for i, r := range requests {
+		b, l := s.of(r.Key), modelled(r.Limit)
+		var granted, delay int64
+		if r.Tokens > 0 {
+			granted, delay = b.TakeAhead(now.UnixNano(), l, r.Tokens, r.Unit, int64(r.Ahead))
+		}
+		report := b.Report(now.UnixNano(), l, max(r.Unit, 1))
+		decisions[i] = pglimit.Decision{
+			Allowed: granted > 0 || r.Tokens == 0 && report.Remaining >= r.Unit, Granted: granted, Delay: time.Duration(delay),
+			Remaining: report.Remaining, RetryAfter: report.RetryAfter, ResetAfter: report.ResetAfter, At: now.UTC(),
+		}
+	}
+	return decisions, nil
+}
+
+func (s *reserving) GiveBack(_ context.Context, _ pglimit.Session, refunds []pglimit.Refund) error {
+	time.Sleep(s.latency)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.refunds = append(s.refunds, slices.Clone(refunds))
+	if s.down != nil {
+		return s.down
+	}
+	for _, r := range refunds {
+		s.of(r.Key).Refund(time.Now().UnixNano(), modelled(r.Limit), r.Tokens, r.At.UnixNano(), int64(r.Delay))
+	}
+	return nil
+}
+
+// owes is how many tokens the bucket owes now, in thousandths.
+func (s *reserving) owes(key string, limit pglimit.Limit) int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return max(0, s.of(key).Full-time.Now().UnixNano()) * 1000 / int64(limit.Token())
+}
+
+// waiting is a Limiter of 10/s, burst 1, with every stage that is on by default.
+func waiting(t *testing.T, s pglimit.Strategy, change func(*pglimit.Config)) *pglimit.Limiter {
+	t.Helper()
+	limiter, err := pglimit.New(noDB{}, s, config(func(c *pglimit.Config) {
+		c.Combine.Off, c.Memory.Off, c.Breaker.Off = false, false, true
+		c.Limit = pglimit.PerSecond(10).WithBurst(1)
+		if change != nil {
+			change(c)
+		}
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return limiter
+}
+
+// near says whether a time is the one wanted, or at most 0.2 % later, by which clocks may differ.
+func near(got, want time.Duration) bool {
+	return got >= want && got <= want+want/500+time.Microsecond
+}
+
+// server is a strategy whose calls take as long as the test wants: each waits until it
+// is let go.
+type server struct {
+	fake
+	goOn chan struct{}
+}
+
+func newServer(take func(context.Context, []pglimit.Request) ([]pglimit.Decision, error)) *server {
+	s := &server{goOn: make(chan struct{})}
+	s.take = func(ctx context.Context, requests []pglimit.Request) ([]pglimit.Decision, error) {
+		select {
+		case <-s.goOn:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+		return take(ctx, requests)
+	}
+	return s
+}
+
+// travel takes that long, or until the context ends.
+func travel(ctx context.Context, d time.Duration) error {
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// finish lets the call under way go, and waits until its answers are heard.
+func (s *server) finish() {
+	s.goOn <- struct{}{}
+	synctest.Wait()
+}
+
+// asked is what the call number i was asked, such as "a:1 b:6/2".
+func (f *fake) asked(i int) string {
+	var texts []string
+	for _, r := range f.taken[i] {
+		text := fmt.Sprintf("%s:%d", r.Key, r.Tokens)
+		if r.Unit != r.Tokens {
+			text += fmt.Sprintf("/%d", r.Unit)
+		}
+		texts = append(texts, text)
+	}
+	return strings.Join(texts, " ")
+}
+
+// heard is what a caller was told.
+type heard struct {
+	pglimit.Decision
+	err error
+}
+
+// callers ask one after another, each in a goroutine of its own.
+type callers struct {
+	t       *testing.T
+	limiter *pglimit.Limiter
+}
+
+func (c callers) ask(ctx context.Context, key string, tokens int64) *heard {
+	h := &heard{err: errors.New("no answer yet")}
+	go func() {
+		if tokens == 0 {
+			h.Decision, h.err = c.limiter.Peek(ctx, key)
+		} else {
+			h.Decision, h.err = c.limiter.AllowN(ctx, key, tokens)
+		}
+	}()
+	synctest.Wait()
+	return h
+}
+
+// combining has one lane, so that every request meets the others.
+func combining(t *testing.T, strategy pglimit.Strategy, change func(*pglimit.Config)) callers {
+	return callers{t, newLimiter(t, strategy, func(c *pglimit.Config) {
+		c.Combine.Off, c.Combine.Lanes = false, 1
+		if change != nil {
+			change(c)
+		}
+	})}
+}
+
+// buckets is a take that grants what there is of each key, and refills nothing.
+func buckets(tokens map[string]int64) func(context.Context, []pglimit.Request) ([]pglimit.Decision, error) {
+	return func(_ context.Context, requests []pglimit.Request) ([]pglimit.Decision, error) {
+		decisions := make([]pglimit.Decision, len(requests))
+		for i, r := range requests {
+			granted := min(r.Tokens, tokens[r.Key]) / r.Unit * r.Unit
+			tokens[r.Key] -= granted
+			used := r.Limit.Burst - tokens[r.Key]
+			decisions[i] = pglimit.Decision{
+				Allowed: granted > 0, Granted: granted, Remaining: tokens[r.Key],
+				ResetAfter: time.Duration(used) * 100 * time.Millisecond, At: time.Unix(1000, 0),
+			}
+			if tokens[r.Key] < r.Unit {
+				decisions[i].RetryAfter = time.Duration(r.Unit-tokens[r.Key]) * 100 * time.Millisecond
+			}
+		}
+		return decisions, nil
+	}
+}

@@ -3,7 +3,6 @@ package pglimit_test
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -203,117 +202,6 @@ func TestABusyKeyIsLeased(t *testing.T) {
 	})
 }
 
-func TestAQuietKeyIsNotLeased(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		limiter := leasing(t, newBank(), pglimit.PerSecond(1000))
-		load(t, limiter, 25*time.Millisecond, 5*time.Second) // 40/s, four in a hold
-		if stats := limiter.Stats(); stats.LeaseTrips != 0 || decided(stats) != 200 {
-			t.Errorf("%+v", stats)
-		}
-		if err := limiter.Close(t.Context()); err != nil {
-			t.Error(err)
-		}
-	})
-}
-
-func TestAnIdleLeaseIsGivenBack(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		b := newBank()
-		limiter := newLimiter(t, b, func(c *pglimit.Config) { c.Leases.On, c.Combine.Off, c.Limit = true, false, pglimit.PerSecond(1000) })
-		load(t, limiter, time.Millisecond, time.Second)
-		if b.setAside() == 0 {
-			t.Fatal("there was no lease")
-		}
-		time.Sleep(250 * time.Millisecond) // two holds and a look
-		if n := b.setAside(); n != 0 {
-			t.Errorf("%d tokens are set aside", n)
-		}
-		time.Sleep(time.Second)
-	}) // which fails if the keeper is left, though nobody closed the limiter
-}
-
-// Never over: two processes with leases, and one without, on one bucket for half a minute. At
-// any time no more was spent than the limit allows, counted when it was spent.
-func TestLeasesAreNeverOver(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		b := newBank()
-		limit := pglimit.PerSecond(200).WithBurst(100)
-		one, two := leasing(t, b, limit), leasing(t, b, limit)
-		plain := newLimiter(t, b, func(c *pglimit.Config) { c.Limit = limit })
-		var mu sync.Mutex
-		var debt time.Duration // of what was really spent
-		var spent int64
-		last := time.Now()
-		use := func(d pglimit.Decision) {
-			mu.Lock()
-			defer mu.Unlock()
-			now := time.Now()
-			debt = max(0, debt-now.Sub(last)) + time.Duration(d.Granted)*perToken(limit)
-			last, spent = now, spent+d.Granted
-			// A token may have been granted up to a round trip ago.
-			if over := debt - time.Duration(limit.Burst)*perToken(limit); over > 3*time.Millisecond {
-				t.Errorf("over by %v", over)
-			}
-		}
-		random := rand.New(rand.NewPCG(1, 2))
-		var work sync.WaitGroup
-		for range 8000 {
-			limiter := []*pglimit.Limiter{one, one, two, plain}[random.IntN(4)]
-			tokens := 1 + random.Int64N(3)*random.Int64N(2)
-			work.Go(func() {
-				d, err := limiter.AllowN(t.Context(), "a", tokens)
-				if err != nil {
-					t.Error(err)
-				}
-				use(d)
-			})
-			gap := 4 * time.Millisecond // 250 a second, for 333 tokens
-			if random.IntN(4000) < 2000 && random.IntN(2) == 0 {
-				gap = 12 * time.Millisecond
-			}
-			if random.IntN(1000) == 0 {
-				gap = 800 * time.Millisecond // the bucket fills, leases go idle or expire
-			}
-			time.Sleep(time.Duration(random.Int64N(int64(2 * gap))))
-		}
-		work.Wait()
-		stats := one.Stats()
-		if spent < 4000 || stats.Allowed[pglimit.FromLease] < 400 {
-			t.Errorf("%d tokens, %+v", spent, stats)
-		}
-		t.Logf("%d tokens spent, %+v", spent, stats)
-		for _, l := range []*pglimit.Limiter{one, two} {
-			if err := l.Close(t.Context()); err != nil {
-				t.Error(err)
-			}
-		}
-	})
-}
-
-func TestALeaseIsNotSpentWhenItHasExpired(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		b := newBank()
-		limiter := leasing(t, b, pglimit.PerSecond(1000))
-		load(t, limiter, time.Millisecond, time.Second)
-		b.mu.Lock()
-		b.fails = errDown // the lease cannot be settled, and the next is not to be had
-		b.mu.Unlock()
-		b.take = fail(errDown)
-		began := time.Now()
-		for time.Since(began) < 5*time.Second {
-			if d, _ := limiter.Allow(t.Context(), "a"); d.Allowed && time.Since(began) >= time.Second {
-				t.Fatalf("spent %v after the lease was made", time.Since(began))
-			}
-			time.Sleep(5 * time.Millisecond)
-		}
-		_ = limiter.Close(t.Context())
-	})
-}
-
 func TestCloseSaysWhichLeasesItCouldNotGiveBack(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -333,33 +221,6 @@ func TestCloseSaysWhichLeasesItCouldNotGiveBack(t *testing.T) {
 		if err := limiter.Close(t.Context()); err != nil {
 			t.Error("again:", err)
 		}
-	})
-}
-
-func TestWhoWaitsForALeaseLeavesWithItsContext(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		b := newBank()
-		limiter := newLimiter(t, b, func(c *pglimit.Config) {
-			c.Leases.On, c.Combine.Off, c.Limit, c.Timeout = true, false, pglimit.PerSecond(1000), 100*time.Millisecond
-		})
-		load(t, limiter, time.Millisecond, time.Second)
-		time.Sleep(300 * time.Millisecond) // the lease is given back, and nobody reads the latency
-		b.latency.Store(int64(300 * time.Millisecond))
-		late := 0
-		for range 20 {
-			began := time.Now()
-			if _, err := limiter.Allow(t.Context(), "a"); err != nil {
-				late++
-				if took := time.Since(began); took != 100*time.Millisecond || !errors.Is(err, context.DeadlineExceeded) {
-					t.Fatalf("%v after %v", err, took)
-				}
-			}
-		}
-		if late == 0 {
-			t.Error("nobody had to wait")
-		}
-		_ = limiter.Close(t.Context())
 	})
 }
 
@@ -388,4 +249,159 @@ func TestWhatHasToBeDurableIsNotSpentFromALease(t *testing.T) {
 			t.Errorf("%d tokens were leased for them", n-leased)
 		}
 	})
+}
+
+// makeBusy makes the key busy: the fifth request asks for a lease.
+func makeBusy(t *testing.T, limiter *pglimit.Limiter) {
+	t.Helper()
+	for range 5 {
+		go func() { _, _ = limiter.Allow(t.Context(), "a") }()
+	}
+	synctest.Wait()
+}
+
+// perHour is a limit of tokens that do not flow back while a test runs.
+func perHour(tokens int64) pglimit.Limit { return pglimit.PerHour(tokens) }
+
+func TestALeaseIsNotInTheWayOfItsOwnProcess(t *testing.T) {
+	t.Parallel()
+	for _, latency := range []time.Duration{0, time.Millisecond} {
+		synctest.Test(t, func(t *testing.T) {
+			b := newBank()
+			b.latency.Store(int64(latency))
+			limiter := leasing(t, b, perHour(1000))
+			spent := load(t, limiter, time.Millisecond, 300*time.Millisecond)
+			if b.setAside() == 0 {
+				t.Fatal("there is no lease")
+			}
+			d, err := limiter.Peek(t.Context(), "a")
+			if err != nil || !d.Allowed || d.Remaining != 1000-spent {
+				t.Errorf("peek after %d tokens: %+v, %v", spent, d, err)
+			}
+			d, err = limiter.AllowN(t.Context(), "a", 1000-spent)
+			if err != nil || !d.Allowed || d.Remaining != 0 {
+				t.Errorf("all that is left after %d tokens: %+v, %v", spent, d, err)
+			}
+		})
+	}
+}
+
+func TestAResetTakesTheLeaseBackFirst(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBank()
+		b.resetting = 300 * time.Millisecond // for longer than a dropped lease is not taken again
+		limiter := leasing(t, b, perHour(100_000))
+		var work sync.WaitGroup
+		work.Go(func() { load(t, limiter, 100*time.Microsecond, 2*time.Second) })
+		time.Sleep(500 * time.Millisecond)
+		if b.setAside() == 0 {
+			t.Fatal("there is no lease")
+		}
+		for range 5 {
+			if err := limiter.Reset(t.Context(), "a"); err != nil {
+				t.Error(err)
+			}
+			time.Sleep(3 * time.Millisecond)
+		}
+		work.Wait()
+		for _, tokens := range b.resets {
+			if tokens != 0 {
+				t.Errorf("set aside when it was reset: %d", b.resets)
+			}
+		}
+		if len(b.resets) != 5 {
+			t.Error(b.resets)
+		}
+	})
+}
+
+// What is denied while tokens are set aside is not denied any more when they come back.
+func TestAnUnspentLeaseEndsTheMemoryOfADenial(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBank()
+		limit := perHour(1000)
+		one := newLimiter(t, b, func(c *pglimit.Config) { c.Leases.On, c.Combine.Off, c.Memory.Off, c.Limit = true, false, false, limit })
+		var denies atomic.Bool
+		denies.Store(true)
+		b.take = func(ctx context.Context, requests []pglimit.Request) ([]pglimit.Decision, error) {
+			if denies.Load() {
+				_ = b.travel(ctx)
+				return answer(pglimit.Decision{RetryAfter: time.Hour})(ctx, requests)
+			}
+			return b.decide(ctx, requests)
+		}
+		for range 5 { // the fifth finds its key busy, and is leased
+			go func() { _, _ = one.AllowN(t.Context(), "a", 2) }()
+		}
+		time.Sleep(50 * time.Millisecond)
+		denies.Store(false)
+		if b.setAside() == 0 {
+			t.Fatalf("there is no lease: %+v", one.Stats())
+		}
+		// What is left of it is not denied to its own process, whatever the memory knows, and
+		// who wants more is not denied either.
+		for _, tokens := range []int64{2, 2} {
+			if d, err := one.AllowN(t.Context(), "a", tokens); err != nil || !d.Allowed {
+				t.Errorf("%+v, %v, %+v", d, err, one.Stats())
+			}
+		}
+		time.Sleep(300 * time.Millisecond) // it is idle, and settled
+		if d, err := one.AllowN(t.Context(), "a", 2); err != nil || !d.Allowed {
+			t.Errorf("%+v, %v", d, err)
+		}
+		if err := one.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// slow is a context that takes its time to say whether it has ended.
+type slow struct{ context.Context }
+
+func (s slow) Err() error {
+	time.Sleep(time.Millisecond)
+	return s.Context.Err()
+}
+
+// Who waited for a lease when Close began has an answer, however long it takes from there
+// to its lane.
+func TestCloseAnswersThoseWhoWaitForALease(t *testing.T) {
+	t.Parallel()
+	for _, alone := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) { closeWhileALeaseIsFetched(t, alone) })
+	}
+}
+
+// alone: without combining.
+func closeWhileALeaseIsFetched(t *testing.T, alone bool) {
+	b := newBank()
+	b.latency.Store(int64(10 * time.Millisecond))
+	limiter := newLimiter(t, b, func(c *pglimit.Config) { c.Leases.On, c.Combine.Off, c.Limit = true, alone, perHour(8) })
+	if _, err := limiter.AllowN(t.Context(), "a", 2); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := limiter.AllowN(t.Context(), "a", 2); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := limiter.Allow(t.Context(), "a"); err != nil { // three are left: too few for a lease
+		t.Fatal(err)
+	}
+	var work sync.WaitGroup
+	for range 20 {
+		work.Go(func() {
+			if _, err := limiter.Allow(slow{t.Context()}, "a"); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	time.Sleep(5 * time.Millisecond)
+	if err := limiter.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	work.Wait()
+	if stats := limiter.Stats(); stats.LeaseTrips == 0 {
+		t.Errorf("nobody waited for a lease: %+v", stats)
+	}
 }

@@ -248,54 +248,6 @@ func TestWhatTheStrategyIsAsked(t *testing.T) {
 	}
 }
 
-func TestTheDefaultBurstIsTheTokens(t *testing.T) {
-	t.Parallel()
-	limiter := newLimiter(t, &fake{}, func(c *pglimit.Config) { c.Limit = pglimit.PerMinute(7) })
-	if limiter.Limit() != pglimit.PerMinute(7) {
-		t.Error(limiter.Limit())
-	}
-	if _, err := limiter.AllowN(t.Context(), "k", 7); err != nil {
-		t.Error(err)
-	}
-	if _, err := limiter.AllowN(t.Context(), "k", 8); err == nil {
-		t.Error("8 of 7")
-	}
-}
-
-// Nothing is sent.
-func TestTheLimiterTurnsAwayWhatCannotBeAnswered(t *testing.T) {
-	t.Parallel()
-	long := strings.Repeat("k", pglimit.MaxKeyBytes+1)
-	strategy := &fake{}
-	limiter := newLimiter(t, strategy, nil)
-	for _, test := range []struct {
-		ask  func() (pglimit.Decision, error)
-		want string
-	}{
-		{func() (pglimit.Decision, error) { return limiter.Allow(t.Context(), "") }, "Key"},
-		{func() (pglimit.Decision, error) { return limiter.Allow(t.Context(), long) }, "Key"},
-		{func() (pglimit.Decision, error) { return limiter.Peek(t.Context(), "\xff") }, "Key"},
-		{func() (pglimit.Decision, error) { return limiter.AllowN(t.Context(), "k", 0) }, "Tokens"},
-		{func() (pglimit.Decision, error) { return limiter.AllowN(t.Context(), "k", -1) }, "Tokens"},
-		{func() (pglimit.Decision, error) { return limiter.AllowN(t.Context(), "k", 21) }, "Tokens"},
-		{func() (pglimit.Decision, error) { return pglimit.Decision{}, limiter.Reset(t.Context(), "") }, "Key"},
-		{func() (pglimit.Decision, error) { return pglimit.Decision{}, limiter.Reset(t.Context(), long) }, "Key"},
-		{func() (pglimit.Decision, error) { return pglimit.Decision{}, limiter.Reset(t.Context(), "a\x00") }, "Key"},
-	} {
-		d, err := test.ask()
-		var bad *pglimit.RequestError
-		if !errors.As(err, &bad) || bad.Field != test.want || d != (pglimit.Decision{}) {
-			t.Errorf("%+v, %v; want a fault in %s", d, err, test.want)
-		}
-	}
-	if len(strategy.taken) > 0 || len(strategy.reset) > 0 {
-		t.Errorf("sent %v, %v", strategy.taken, strategy.reset)
-	}
-	if _, err := limiter.AllowN(t.Context(), "k", -3); err == nil || err.Error() != "pglimit: Request.Tokens is -3: it must be at least 1 (to look without taking, use Peek)" {
-		t.Error(err)
-	}
-}
-
 func TestReset(t *testing.T) {
 	t.Parallel()
 	for _, timeout := range []time.Duration{pglimit.NoTimeout, 0, time.Hour} {

@@ -1,7 +1,6 @@
 package pglimit_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -90,23 +89,6 @@ func TestOneBucketUnderTwoLimitsInOneTake(t *testing.T) {
 	})
 }
 
-// If one of these calls fails, its requests have an error, and the others their decisions.
-func TestOneOfSeveralCallsOfATakeFails(t *testing.T) {
-	t.Parallel()
-	calls := 0
-	strategy := &fake{take: func(ctx context.Context, requests []pglimit.Request) ([]pglimit.Decision, error) {
-		if calls++; calls == 1 {
-			return nil, errDown
-		}
-		return grantAll(ctx, requests)
-	}}
-	limiter := newLimiter(t, strategy, nil)
-	decisions, err := limiter.DoEach(t.Context(), pglimit.Request{Key: "a", Tokens: 1}, pglimit.Request{Key: "a", Tokens: 1, Limit: pro})
-	if !errors.Is(err, errDown) || err.Error() != "request 0: "+errDown.Error() || decisions[0].Allowed || !decisions[1].Allowed {
-		t.Errorf("%+v, %v", decisions, err)
-	}
-}
-
 // A limit that is not valid, or that the strategy cannot keep, takes nothing and changes nothing.
 func TestALimitThatCannotBeKept(t *testing.T) {
 	t.Parallel()
@@ -181,66 +163,5 @@ func TestSetLimit(t *testing.T) {
 		if calls := s.sent(); calls[3] != "api/a:1@100/1s" {
 			t.Errorf("%q", calls)
 		}
-	})
-}
-
-// A larger limit helps at once, although a denial is remembered under the smaller one.
-func TestALargerLimitIsNotDeniedFromMemory(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		strategy := &fake{take: func(_ context.Context, requests []pglimit.Request) ([]pglimit.Decision, error) {
-			time.Sleep(time.Millisecond)
-			if requests[0].Limit == pro {
-				return []pglimit.Decision{{Allowed: true, Granted: 1, Remaining: 80}}, nil
-			}
-			return []pglimit.Decision{{RetryAfter: time.Second, ResetAfter: 2 * time.Second}}, nil
-		}}
-		limiter := remembering(t, strategy, nil)
-		ask := func(what string, limit pglimit.Limit, allowed bool, source pglimit.Source) {
-			t.Helper()
-			if d, err := limiter.Do(t.Context(), pglimit.Request{Key: "a", Limit: limit, Tokens: 1}); err != nil || d.Allowed != allowed || d.Source != source {
-				t.Errorf("%s: %+v, %v", what, d, err)
-			}
-		}
-		own := limiter.Limit()
-		ask("at first", own, false, pglimit.FromDatabase)
-		ask("it is known", own, false, pglimit.FromMemory)
-		ask("another plan", pro, true, pglimit.FromDatabase)
-		ask("what was known is dropped", own, false, pglimit.FromDatabase)
-		if err := limiter.SetLimit(pro); err != nil {
-			t.Error(err)
-		}
-		ask("the limit was raised", pglimit.Limit{}, true, pglimit.FromDatabase)
-		if err := limiter.SetLimit(own); err != nil {
-			t.Error(err)
-		}
-		ask("the limit was lowered", pglimit.Limit{}, false, pglimit.FromDatabase)
-		ask("that is known", pglimit.Limit{}, false, pglimit.FromMemory)
-	})
-}
-
-// Requests that this process answers do not answer those under another limit: of the same Take
-// either.
-func TestTakeKnowsLimitsApart(t *testing.T) {
-	t.Parallel()
-	bothWays(t, func(t *testing.T, change func(*pglimit.Config)) {
-		strategy := &fake{take: buckets(map[string]int64{})}
-		limiter := newLimiter(t, strategy, func(c *pglimit.Config) { change(c); c.Memory.Off = false })
-		ask := func(want ...pglimit.Source) {
-			t.Helper()
-			decisions, err := limiter.DoEach(t.Context(),
-				pglimit.Request{Key: "a", Tokens: 1}, pglimit.Request{Limiter: "other", Key: "a", Tokens: 1}, pglimit.Request{Key: "b", Tokens: 1, Limit: pro})
-			for i, source := range want {
-				if err != nil || decisions[i].Source != source {
-					t.Errorf("%d: %+v, %v", i, decisions[i], err)
-				}
-			}
-		}
-		ask(pglimit.FromDatabase, pglimit.FromDatabase, pglimit.FromDatabase)
-		ask(pglimit.FromMemory, pglimit.FromMemory, pglimit.FromMemory)
-		if err := limiter.Reset(t.Context(), "a"); err != nil {
-			t.Error(err)
-		}
-		ask(pglimit.FromDatabase, pglimit.FromMemory, pglimit.FromMemory)
 	})
 }

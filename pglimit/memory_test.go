@@ -79,25 +79,6 @@ func TestADenialIsRemembered(t *testing.T) {
 	})
 }
 
-// Not a moment later: 150 ms after the question was sent, less a tenth of a percent.
-func TestADenialIsForgottenWhenTheTokensAreDue(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		strategy := &fake{take: denying(10 * time.Millisecond)}
-		limiter := remembering(t, strategy, nil)
-		_, _ = limiter.AllowN(t.Context(), "a", 2)
-		for _, step := range []struct {
-			wait time.Duration
-			want int
-		}{{139800 * time.Microsecond, 1}, {100 * time.Microsecond, 2}} { // 149.8 and 149.9 ms
-			time.Sleep(step.wait)
-			if _, _ = limiter.AllowN(t.Context(), "a", 2); len(strategy.taken) != step.want {
-				t.Errorf("asked %d times, want %d", len(strategy.taken), step.want)
-			}
-		}
-	})
-}
-
 func TestADenialIsRememberedForItsTTLAtMost(t *testing.T) {
 	t.Parallel()
 	for ttl, effective := range map[time.Duration]time.Duration{0: time.Second, 2 * time.Second: 2 * time.Second} {
@@ -115,20 +96,6 @@ func TestADenialIsRememberedForItsTTLAtMost(t *testing.T) {
 			}
 		})
 	}
-}
-
-// Whoever got the last token says when the next one comes.
-func TestAGrantThatLeavesTooLittleIsRememberedAsADenial(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		strategy := &fake{take: answer(pglimit.Decision{Allowed: true, Granted: 1, RetryAfter: 100 * time.Millisecond, ResetAfter: 2 * time.Second})}
-		limiter := remembering(t, strategy, nil)
-		for i, allowed := range []bool{true, false, false} {
-			if d, _ := limiter.Allow(t.Context(), "a"); d.Allowed != allowed || d.Granted > 0 != allowed || len(strategy.taken) != 1 {
-				t.Errorf("%d: %+v, asked %d times", i, d, len(strategy.taken))
-			}
-		}
-	})
 }
 
 func TestWhatIsNotRemembered(t *testing.T) {

@@ -116,8 +116,11 @@ func TestWhatARefusedKeyIsAnswered(t *testing.T) {
 	} {
 		limiter := bounded(t, pglimittest.Memory(), func(c *pglimit.Config) { c.Limit, c.NewKeys.OnRefused = pglimit.PerHour(2), test.onRefused })
 		letThrough(t, limiter, "a", "b")
-		var granted int64
+		var granted, denied int64
 		for i, want := range test.want {
+			if !want {
+				denied++
+			}
 			d, err := limiter.Allow(t.Context(), "new")
 			if d.Allowed != want || !errors.Is(err, test.err) || err == nil && d.Source != pglimit.FromNewKeys {
 				t.Errorf("%s, request %d: %+v, %v", name, i, d, err)
@@ -131,7 +134,7 @@ func TestWhatARefusedKeyIsAnswered(t *testing.T) {
 				}
 			}
 		}
-		if s := limiter.Stats(); hasRow(t, limiter, "new") || s.Allowed[pglimit.FromNewKeys] != granted || s.GrantedTokens != 2 || s.Failed.Total() != 0 {
+		if s := limiter.Stats(); hasRow(t, limiter, "new") || s.Allowed[pglimit.FromNewKeys] != granted || s.Denied[pglimit.FromNewKeys] != denied || s.GrantedTokens != 2 || s.Failed.Total() != 0 {
 			t.Errorf("%s: %+v", name, s)
 		}
 	}
@@ -244,33 +247,6 @@ func TestTheNewKeysOfAGroupStandOrFallTogether(t *testing.T) {
 	}
 }
 
-// Keys that were let through need no token again, though another bucket of their group denied it.
-func TestTheNewKeysOfADeniedGroupAreLetThrough(t *testing.T) {
-	t.Parallel()
-	memory := pglimittest.Memory()
-	letThrough(t, bounded(t, memory, func(c *pglimit.Config) { c.Limit, c.NewKeys = hourly(1), pglimit.NewKeys{} }), "full")
-	limiter := bounded(t, memory, func(c *pglimit.Config) { c.Limit = hourly(1) })
-	a, b := pglimit.Request{Key: "a", Tokens: 1}, pglimit.Request{Key: "b", Tokens: 1}
-	if g, err := limiter.DoAll(t.Context(), a, b, pglimit.Request{Key: "full", Tokens: 1}); g.Denied.Key != "full" || err != nil {
-		t.Errorf("%+v, %v", g, err)
-	}
-	if g, err := limiter.DoAll(t.Context(), a, b); !g.Allowed || err != nil {
-		t.Errorf("%+v, %v", g, err)
-	}
-}
-
-func TestARefusedGroupIsAnsweredWhole(t *testing.T) {
-	t.Parallel()
-	limiter := bounded(t, pglimittest.Memory(), func(c *pglimit.Config) { c.Limit, c.NewKeys.OnRefused = pglimit.PerHour(2), pglimit.FailLocal(1) })
-	letThrough(t, limiter, "a", "b")
-	for i, want := range []bool{true, false} {
-		g, err := limiter.DoAll(t.Context(), pglimit.Request{Key: "a", Tokens: 1}, pglimit.Request{Key: "new", Tokens: 2})
-		if g.Allowed != want || err != nil || g.Decisions[0].Source != pglimit.FromNewKeys {
-			t.Errorf("group %d: %+v, %v", i, g, err)
-		}
-	}
-}
-
 func TestOneCallNeedsOneTokenForAKey(t *testing.T) {
 	t.Parallel()
 	limiter := bounded(t, pglimittest.Memory(), nil)
@@ -328,5 +304,20 @@ func TestWhatIsObservedNeedsNoToken(t *testing.T) {
 	memory.Advance(1000 * time.Hour)
 	if rows, err := memory.Sweep(t.Context(), nil, 0, 100); err != nil || rows.Removed != 5 { // two keys, the same observed, and the budget
 		t.Errorf("%+v, %v", rows, err)
+	}
+}
+
+// Keys that were let through need no token again, though another bucket of their group denied it.
+func TestTheNewKeysOfADeniedGroupAreLetThrough(t *testing.T) {
+	t.Parallel()
+	memory := pglimittest.Memory()
+	letThrough(t, bounded(t, memory, func(c *pglimit.Config) { c.Limit, c.NewKeys = hourly(1), pglimit.NewKeys{} }), "full")
+	limiter := bounded(t, memory, func(c *pglimit.Config) { c.Limit = hourly(1) })
+	a, b := pglimit.Request{Key: "a", Tokens: 1}, pglimit.Request{Key: "b", Tokens: 1}
+	if g, err := limiter.DoAll(t.Context(), a, b, pglimit.Request{Key: "full", Tokens: 1}); g.Denied.Key != "full" || err != nil {
+		t.Errorf("%+v, %v", g, err)
+	}
+	if g, err := limiter.DoAll(t.Context(), a, b); !g.Allowed || err != nil {
+		t.Errorf("%+v, %v", g, err)
 	}
 }

@@ -145,23 +145,6 @@ func TestSettleNeedsNoToken(t *testing.T) {
 	}
 }
 
-// An error that OnRefused returns is counted as the denial that it is.
-func TestAnErrorOfOnRefusedIsADenial(t *testing.T) {
-	t.Parallel()
-	limiter := bounded(t, pglimittest.Memory(), func(c *pglimit.Config) {
-		c.NewKeys.OnRefused = func(_ context.Context, failed pglimit.Failure) (pglimit.Decision, error) {
-			return pglimit.Decision{}, failed.Err
-		}
-	})
-	letThrough(t, limiter, "a", "b")
-	if _, err := limiter.Allow(t.Context(), "c"); !errors.Is(err, pglimit.ErrTooManyNewKeys) {
-		t.Error(err)
-	}
-	if s := limiter.Stats(); s.Denied[pglimit.FromNewKeys] != 1 {
-		t.Errorf("%+v", s)
-	}
-}
-
 func TestAnOutageIsNoRefusal(t *testing.T) {
 	t.Parallel()
 	memory := pglimittest.Memory()

@@ -6,7 +6,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -114,62 +113,6 @@ func TestAStrategyThatPanicsFailsItsOwnCallers(t *testing.T) {
 			}
 		})
 	}
-}
-
-// What cannot be given back is lost, and the lane goes on.
-func TestAPanicWhileGivingBack(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := newServer(grantAll)
-		s.giveBack = func(context.Context) error { panic("a bug of the strategy's") }
-		c := combining(t, s, nil)
-		c.ask(t.Context(), "z", 1)
-		ctx, leave := context.WithCancel(t.Context())
-		left := c.ask(ctx, "a", 2)
-		s.finish()
-		leave()
-		synctest.Wait()
-		s.finish()
-		if stats := c.limiter.Stats(); !errors.Is(left.err, context.Canceled) || len(s.refunds) != 1 || stats.LostTokens != 2 || stats.GivenBack != 0 {
-			t.Errorf("%v, %+v, %v", left.err, stats, s.refunds)
-		}
-		next := c.ask(t.Context(), "a", 1)
-		s.finish()
-		if next.err != nil || !next.Allowed {
-			t.Errorf("%+v", next)
-		}
-		if err := c.limiter.Close(t.Context()); err != nil {
-			t.Error(err)
-		}
-	})
-}
-
-// Who waits for a lease asks without one.
-func TestAPanicWhileFetchingALease(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		p := newPanicking()
-		p.take = p.decide // which is well
-		limiter := newLimiter(t, p, func(c *pglimit.Config) {
-			c.Leases.On, c.Combine.Off, c.Breaker.Off, c.Timeout, c.Limit = true, false, false, time.Second, pglimit.PerSecond(1000)
-		})
-		p.now = true
-		if allowed := load(t, limiter, 2*time.Millisecond, time.Second); allowed != 500 {
-			t.Errorf("%d of 500", allowed)
-		}
-		if stats := limiter.Stats(); stats.LeaseTrips == 0 || decided(stats) != 500 || stats.Failed.Total() != 0 {
-			t.Errorf("%+v", stats)
-		}
-		p.now = false
-		load(t, limiter, 2*time.Millisecond, time.Second)
-		if stats := limiter.Stats(); stats.Allowed[pglimit.FromLease] < 300 {
-			t.Errorf("%+v", stats)
-		}
-		p.now = true
-		if err := limiter.Close(t.Context()); !saysSo(err) || !strings.Contains(err.Error(), "1 leases could not be given back") {
-			t.Errorf("close: %v", err)
-		}
-	})
 }
 
 // panicPool panics when it is asked for a sign of life.

@@ -84,6 +84,60 @@ func TestWhoComesTakesAnEmptyPlace(t *testing.T) {
 	})
 }
 
+// A hook that panics in a caller of Wait, whom somebody recovers, leaves nothing reserved.
+func TestAHookThatPanicsLeavesTheLine(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newReserving()
+		bad := false
+		limiter := waiting(t, s, func(c *pglimit.Config) {
+			c.OnDecision = func(context.Context, pglimit.Request, pglimit.Decision, error) {
+				if bad {
+					panic("a bug of the user's")
+				}
+			}
+		})
+		waitN(t, limiter, "k", 1, time.Hour)
+		bad = true
+		func() {
+			defer func() { _ = recover() }()
+			_, _ = limiter.Do(t.Context(), pglimit.Request{Key: "k", Tokens: 1, MaxWait: time.Hour})
+		}()
+		synctest.Wait()
+		if stats := limiter.Stats(); stats.Asleep != 0 || stats.GivenBack != 1 {
+			t.Errorf("%+v", stats)
+		}
+	})
+}
+
+// Many who give up share round trips, and every place is given back, the last one first.
+func TestManyWhoGiveUpShareARoundTrip(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newReserving()
+		limiter := waiting(t, s, nil)
+		var waiters []*waiter
+		for range 50 {
+			waiters = append(waiters, waitN(t, limiter, "k", 1, time.Hour))
+		}
+		s.latency = ms
+		for _, w := range waiters[10:] {
+			w.leave()
+		}
+		later(10 * ms)
+		if owed := s.owes("k", limiter.Limit()); owed != 9900 || len(s.refunds) > 2 {
+			t.Errorf("%d thousandths of a token are owed after %d refunds, want 9,900", owed, len(s.refunds))
+		}
+		s.down = errDown
+		waiters[9].leave()
+		later(time.Second)
+		if stats := limiter.Stats(); stats.GivenBack != 40 || stats.LostTokens != 1 {
+			t.Errorf("%+v", stats)
+		}
+		later(time.Minute)
+	})
+}
+
 // shutDoor has 39 callers wait for "k", while the place of one who gave up is given back.
 func shutDoor(t *testing.T, s *reserving, limiter *pglimit.Limiter) (waiters []*waiter) {
 	for range 40 {
@@ -144,144 +198,5 @@ func TestNobodyWaitsAtTheDoorForLong(t *testing.T) {
 		if stats := limiter.Stats(); stats.LostTokens != 0 || stats.Waiting != 0 {
 			t.Errorf("%+v", stats)
 		}
-	})
-}
-
-// The tokens of an empty place that is overdue may be there for everybody: who comes then may not use them
-// too.
-func TestAnOverduePlaceIsNotPassedOn(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := newReserving()
-		limiter := waiting(t, s, nil)
-		var waiters []*waiter
-		for range 3 {
-			waiters = append(waiters, waitN(t, limiter, "k", 1, time.Hour))
-		}
-		s.latency = 300 * ms
-		asking := waitN(t, limiter, "k", 1, time.Hour) // so nothing can be given back yet
-		waiters[1].leave()
-		waiters[2].leave() // the places at 100 and 200 ms are empty
-		later(350 * ms)
-		for range 2 {
-			waitN(t, limiter, "k", 1, time.Hour)
-		}
-		if stats := limiter.Stats(); stats.PassedOnTokens != 0 {
-			t.Errorf("%+v", stats)
-		}
-		later(3 * time.Second)
-		if asking.err != nil || asking.decision.Delay > 10*ms { // its own place, not that of 100 or 200 ms
-			t.Errorf("%+v", asking)
-		}
-		if stats := limiter.Stats(); stats.PassedOnTokens != 0 || stats.GivenBack != 2 {
-			t.Errorf("%+v", stats)
-		}
-	})
-}
-
-// A token that is there for who has left meanwhile is that of the next, who asks already.
-func TestATokenOfWhoLeftMeanwhile(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		for _, off := range []bool{false, true} {
-			s := newReserving()
-			limiter := waiting(t, s, func(c *pglimit.Config) { c.Limit, c.Combine.Off = pglimit.PerSecond(1).WithBurst(2), off })
-			s.latency = 100 * ms
-			waitN(t, limiter, "k", 1, time.Hour) // one of two tokens is left
-			first := waitN(t, limiter, "k", 1, time.Hour)
-			time.Sleep(5 * ms) // alone, the first has its answer first
-			second := waitN(t, limiter, "k", 1, time.Hour)
-			later(140 * ms)
-			first.leave()
-			later(5 * time.Second)
-			if !errors.Is(first.err, context.Canceled) || second.err != nil || second.took > 400*ms {
-				t.Errorf("without combining %t: %+v, %+v", off, first, second)
-			}
-			if stats := limiter.Stats(); stats.GivenBack != 1 {
-				t.Errorf("without combining %t: %+v", off, stats)
-			}
-		}
-	})
-}
-
-// A hook that panics in a caller of Wait, whom somebody recovers, leaves nothing reserved.
-func TestAHookThatPanicsLeavesTheLine(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := newReserving()
-		bad := false
-		limiter := waiting(t, s, func(c *pglimit.Config) {
-			c.OnDecision = func(context.Context, pglimit.Request, pglimit.Decision, error) {
-				if bad {
-					panic("a bug of the user's")
-				}
-			}
-		})
-		waitN(t, limiter, "k", 1, time.Hour)
-		bad = true
-		func() {
-			defer func() { _ = recover() }()
-			_, _ = limiter.Do(t.Context(), pglimit.Request{Key: "k", Tokens: 1, MaxWait: time.Hour})
-		}()
-		synctest.Wait()
-		if stats := limiter.Stats(); stats.Asleep != 0 || stats.GivenBack != 1 {
-			t.Errorf("%+v", stats)
-		}
-	})
-}
-
-// Who leaves while Postgres is asked does not wait for the answer, and loses nothing.
-func TestWhoLeavesWhileItAsksLosesNothing(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := newReserving()
-		limiter := waiting(t, s, nil)
-		s.latency = 10 * ms
-		var waiters []*waiter
-		for range 3 { // one is granted its token at once
-			waiters = append(waiters, waitN(t, limiter, "k", 1, time.Hour))
-		}
-		later(ms)
-		for i, w := range waiters {
-			w.leave()
-			if synctest.Wait(); !w.over || !errors.Is(w.err, context.Canceled) {
-				t.Errorf("%d: %+v", i, w)
-			}
-		}
-		later(100 * ms)
-		if owed := s.owes("k", limiter.Limit()); owed > 500 { // else 2,000
-			t.Errorf("%d thousandths of a token are owed", owed)
-		}
-		if stats := limiter.Stats(); stats.GivenBack != 3 || stats.Canceled != 3 {
-			t.Errorf("%+v", stats)
-		}
-	})
-}
-
-// Many who give up share round trips, and every place is given back, the last one first.
-func TestManyWhoGiveUpShareARoundTrip(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := newReserving()
-		limiter := waiting(t, s, nil)
-		var waiters []*waiter
-		for range 50 {
-			waiters = append(waiters, waitN(t, limiter, "k", 1, time.Hour))
-		}
-		s.latency = ms
-		for _, w := range waiters[10:] {
-			w.leave()
-		}
-		later(10 * ms)
-		if owed := s.owes("k", limiter.Limit()); owed != 9900 || len(s.refunds) > 2 {
-			t.Errorf("%d thousandths of a token are owed after %d refunds, want 9,900", owed, len(s.refunds))
-		}
-		s.down = errDown
-		waiters[9].leave()
-		later(time.Second)
-		if stats := limiter.Stats(); stats.GivenBack != 40 || stats.LostTokens != 1 {
-			t.Errorf("%+v", stats)
-		}
-		later(time.Minute)
 	})
 }

@@ -2,11 +2,13 @@ package pglimit_test
 
 import (
 	"database/sql"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pglimit/ratelimit/pglimit"
 )
@@ -130,4 +132,28 @@ func TestASessionOfTheCallersIsNotTheLimiter(t *testing.T) {
 			t.Errorf("%+v", stats)
 		}
 	})
+}
+
+// No session is an error that says what On needs. That New takes none of them the compiler says.
+func TestNoSessionIsAnError(t *testing.T) {
+	t.Parallel()
+	limiter := newLimiter(t, &fake{}, nil)
+	for name, session := range map[string]pglimit.Session{
+		"InTx": pglimit.InTx(nil), "a nil *pgxpool.Tx": pglimit.InTx((*pgxpool.Tx)(nil)), "OnConn": pglimit.OnConn(nil),
+		"InSQLTx": pglimit.InSQLTx(nil), "a nil *sql.Tx": pglimit.InSQLTx((*sql.Tx)(nil)), "OnSQLConn": pglimit.OnSQLConn(nil),
+		"On": nil, "a nil session": (*theirSession)(nil),
+	} {
+		_, allow := limiter.On(session).Allow(t.Context(), "k")
+		_, each := limiter.On(session).DoEach(t.Context(), wants(t, "a:1 b:1")...)
+		for _, err := range []error{allow, each, limiter.On(session).Reset(t.Context(), "k")} {
+			if err == nil || !strings.Contains(err.Error(), "On needs a transaction or a connection, and got nil") {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+	}
+	for _, other := range []any{pglimitTx{}, new(pgx.Conn), new(pgxpool.Conn)} {
+		if _, is := other.(pglimit.Pool); is {
+			t.Errorf("a %T passes for a pool", other)
+		}
+	}
 }

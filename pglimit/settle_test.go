@@ -34,52 +34,6 @@ func allowN(t *testing.T, limiter *pglimit.Limiter, n int64) pglimit.Decision {
 	return d
 }
 
-// What is given back can be had again, less what was refilled; and the memory of a denial ends.
-func TestRefund(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := newReserving()
-		limiter := costly(t, s, nil)
-		granted := allowN(t, limiter, 10)
-		if granted.Limiter != "api" || granted.Key != "k" {
-			t.Errorf("%+v does not name its bucket", granted)
-		}
-		if d := allowN(t, limiter, 4); d.Allowed {
-			t.Errorf("%+v", d)
-		}
-		if err := limiter.Refund(t.Context(), granted, 4); err != nil {
-			t.Error(err)
-		}
-		if d := allowN(t, limiter, 4); !d.Allowed {
-			t.Errorf("after the refund: %+v", d)
-		}
-		time.Sleep(5 * time.Second)
-		if err := limiter.Refund(t.Context(), granted, 6); err != nil { // five have been refilled
-			t.Error(err)
-		}
-		if owed := s.owes("k", limiter.Limit()); owed != 4000 {
-			t.Errorf("%d thousandths of a token are owed, want 4 tokens", owed)
-		}
-	})
-}
-
-// What cost more than may be charged is charged as far as it may: overspending does not pay.
-func TestSettleChargesWhatItMay(t *testing.T) {
-	t.Parallel()
-	for actual, want := range map[int64]int64{16: 16, 20: 20, 21: 20, 1 << 62: 20} {
-		synctest.Test(t, func(t *testing.T) {
-			limiter := costly(t, newReserving(), nil)
-			d, err := limiter.Settle(t.Context(), allowN(t, limiter, 5), actual)
-			if d.Granted != want || errors.Is(err, pglimit.ErrNotCharged) != (want < actual) {
-				t.Errorf("%d: %+v, %v; want %d", actual, d, err, want)
-			}
-			if d := allowN(t, limiter, 1); d.Allowed {
-				t.Errorf("%d: nothing is owed: %+v", actual, d)
-			}
-		})
-	}
-}
-
 // The decisions of a group are settled in one round trip.
 func TestSettleAGroup(t *testing.T) {
 	t.Parallel()
@@ -403,4 +357,36 @@ func ExampleLimiter_Settle() {
 	fmt.Println("charged", d.Granted, "of the estimate; left:", left.Remaining)
 	// Output:
 	// charged 450 of the estimate; left: 550
+}
+
+// What is given back can be had at once: the memory of the denial ends, also where nobody
+// knows whether it was given back.
+func TestARefundEndsTheMemoryOfADenial(t *testing.T) {
+	t.Parallel()
+	for _, err := range []error{nil, errDown} {
+		synctest.Test(t, func(t *testing.T) {
+			there := map[string]int64{"a": 2}
+			s := newServer(buckets(there))
+			s.giveBack = func(context.Context) error {
+				there["a"] += 2
+				return err
+			}
+			c := combining(t, s, func(c *pglimit.Config) { c.Memory.Off = false })
+			c.ask(t.Context(), "z", 1)
+			ctx, leave := context.WithCancel(t.Context())
+			c.ask(ctx, "a", 2) // the last two, which leaves none: that is remembered
+			s.finish()
+			leave()
+			synctest.Wait()
+			s.finish()
+			h := c.ask(t.Context(), "a", 2)
+			if len(s.taken) != 3 {
+				t.Fatalf("answered from the memory: %+v", h)
+			}
+			s.finish()
+			if h.err != nil || !h.Allowed {
+				t.Errorf("%+v", h)
+			}
+		})
+	}
 }

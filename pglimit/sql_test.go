@@ -69,18 +69,6 @@ func TestNewSQLNeedsADatabase(t *testing.T) {
 	}
 }
 
-func TestNoSQLTransactionOrConnectionIsAnError(t *testing.T) {
-	t.Parallel()
-	limiter := newLimiter(t, &fake{}, nil)
-	for name, in := range map[string]*pglimit.Limiter{
-		"nil": limiter.On(pglimit.InSQLTx(nil)), "a nil *sql.Tx": limiter.On(pglimit.InSQLTx((*sql.Tx)(nil))), "a nil *sql.Conn": limiter.On(pglimit.OnSQLConn(nil)),
-	} {
-		if _, err := in.Allow(t.Context(), "k"); err == nil {
-			t.Errorf("%s: no error", name)
-		}
-	}
-}
-
 // The circuit breaker of a Limiter on a *sql.DB asks for a sign of life through it.
 func TestSQLSignOfLife(t *testing.T) {
 	t.Parallel()

@@ -69,8 +69,16 @@ var ways = map[string]func(ctx context.Context, l *pglimit.Limiter, key string) 
 	},
 }
 
+// answered is what OnDecision is told of one request.
+type answered struct {
+	key      string
+	decision pglimit.Decision
+	err      error
+}
+
 // Whatever the stages, whoever asks in whatever way, and whatever becomes of it: each request
 // is counted once, as what its caller was told; and one that OnError decided, also by its cause.
+// OnDecision is told the same, as often, and OnRoundTrip of each call and its outcome.
 func TestEveryRequestIsCountedOnce(t *testing.T) {
 	t.Parallel()
 	for way, ask := range ways {
@@ -79,11 +87,18 @@ func TestEveryRequestIsCountedOnce(t *testing.T) {
 			t.Run(fmt.Sprintf("%s combine=%t memory=%t fallback=%t", way, combine, memory, fallback), func(t *testing.T) {
 				t.Parallel()
 				synctest.Test(t, func(t *testing.T) {
+					var told []answered
+					var trips trips
+					var took, sent int64
 					limiter := newLimiter(t, &fake{take: byKey}, func(c *pglimit.Config) {
 						c.Combine.Off, c.Memory.Off, c.Timeout = !combine, !memory, time.Second
 						if fallback {
 							c.OnError = pglimit.FailClosed
 						}
+						c.OnDecision = func(_ context.Context, r pglimit.Request, d pglimit.Decision, err error) {
+							told = append(told, answered{r.Key, d, err})
+						}
+						c.OnRoundTrip = trips.onRoundTrip
 					})
 					var want pglimit.Stats
 					remembered := 0
@@ -93,7 +108,16 @@ func TestEveryRequestIsCountedOnce(t *testing.T) {
 							if key == "left" {
 								time.AfterFunc(time.Millisecond, leave)
 							}
+							told = nil
 							requests, heard, err := ask(ctx, limiter, key)
+							if len(told) != requests {
+								t.Errorf("%s: told of %d requests of %d", key, len(told), requests)
+							}
+							for i, a := range told {
+								if a.key != key || a.decision != heard[i] || !errors.Is(err, a.err) {
+									t.Errorf("%s: told %+v, heard %+v, %v", key, a, heard[i], err)
+								}
+							}
 							cause, fails := causes[key]
 							setUp := key != "not migrated" && key != "no right"
 							switch {
@@ -138,6 +162,16 @@ func TestEveryRequestIsCountedOnce(t *testing.T) {
 									t.Errorf("%d and %d decisions of %d requests", len(heard), len(more), again)
 								}
 							}
+							outcome := outcomes[key]
+							if key == "slow" && combine && way == "Take" { // it was queued, and ends when its callers have gone
+								outcome = "canceled"
+							}
+							for _, trip := range trips.take() {
+								if trip.Limiter != "api" || trip.Strategy != "fake" || trip.Operation != "take" || trip.Outcome != outcome || (trip.Err == nil) != (outcome == "ok") {
+									t.Errorf("%s: %+v, want %s", key, trip, outcome)
+								}
+								took, sent = took+1, sent+int64(trip.Requests)
+							}
 						}
 					}
 					if (remembered > 0) != (memory && way != "Peek") {
@@ -149,6 +183,9 @@ func TestEveryRequestIsCountedOnce(t *testing.T) {
 					got := limiter.Stats()
 					if got.Allowed != want.Allowed || got.Denied != want.Denied || got.Failed != want.Failed || got.Canceled != want.Canceled || got.Contended != want.Contended {
 						t.Errorf("got  %+v\nwant %+v", got, want)
+					}
+					if got.RoundTrips != took || got.Requests != sent || took == 0 {
+						t.Errorf("told of %d calls with %d requests, counted %d with %d", took, sent, got.RoundTrips, got.Requests)
 					}
 					if got.Waiting != 0 {
 						t.Errorf("%d are waiting", got.Waiting)

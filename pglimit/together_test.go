@@ -3,16 +3,13 @@ package pglimit_test
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/pglimit/ratelimit/pglimit"
 	"github.com/pglimit/ratelimit/pglimit/pglimittest"
-	"github.com/pglimit/ratelimit/strategies/audit"
 )
 
 // What follows is about features that meet: a limiter as in production, with a database in memory.
@@ -104,66 +101,6 @@ func TestEveryoneGetsWhatThisProcessHasLeased(t *testing.T) {
 					t.Errorf("%d of %d, %v", granted, left, err)
 				}
 			})
-		})
-	}
-}
-
-// Two processes with leases, callers who take and give back at random, at once or later: what was
-// used is never over.
-func TestRefundsOfLeasesAreNeverOver(t *testing.T) {
-	t.Parallel()
-	for seed := range uint64(3) {
-		synctest.Test(t, func(t *testing.T) {
-			memory, limit := pglimittest.MemoryOn(time.Now), pglimit.PerSecond(400).WithBurst(200)
-			var limiters []*pglimit.Limiter
-			for range 2 {
-				limiters = append(limiters, onMemory(t, memory, func(c *pglimit.Config) { c.Limit, c.Leases.TTL = limit, time.Second }))
-			}
-			var mu sync.Mutex
-			var used audit.History
-			var given [4]int64 // back, by Source
-			var work sync.WaitGroup
-			for i := range uint64(16) {
-				work.Go(func() {
-					random := rand.New(rand.NewPCG(seed, i))
-					for i := range 300 {
-						time.Sleep(time.Duration(random.Int64N(int64(30 * time.Millisecond))))
-						if i%20 == 0 { // until the bucket is full
-							time.Sleep(600 * time.Millisecond)
-						}
-						n := 1 + random.Int64N(4)
-						d, err := limiters[i%2].AllowN(t.Context(), "k", n)
-						if err != nil {
-							t.Error(err)
-						}
-						if !d.Allowed {
-							continue
-						}
-						back := random.Int64N(n + 1)
-						if i/20%2 > 0 { // what is given back too late is used now
-							back = 0
-						}
-						mu.Lock()
-						used.Add(audit.Event{At: d.At.UnixNano(), Granted: n - back})
-						given[d.Source] += back
-						mu.Unlock()
-						if back == 0 {
-							continue
-						}
-						to, later := limiters[random.IntN(2)], time.Duration(random.Int64N(3)*random.Int64N(int64(time.Second)))
-						work.Go(func() {
-							time.Sleep(later)
-							if err := to.Refund(t.Context(), d, back); err != nil {
-								t.Error(err)
-							}
-						})
-					}
-				})
-			}
-			work.Wait()
-			if report := used.Check(limit); report.Over.Tokens > 0 || report.Err != nil || given[pglimit.FromLease] < 100 || given[pglimit.FromDatabase] < 100 {
-				t.Errorf("seed %d: %v; given back by source: %v", seed, report, given)
-			}
 		})
 	}
 }

@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -38,28 +36,6 @@ func waitN(t *testing.T, limiter *pglimit.Limiter, key string, n int64, patience
 	}()
 	synctest.Wait()
 	return w
-}
-
-// Callers get their tokens in the order in which they came, at the rate, with one request each.
-func TestWaitersAreServedInTurn(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := newReserving()
-		limiter := waiting(t, s, nil)
-		var waiters []*waiter
-		for range 5 {
-			waiters = append(waiters, waitN(t, limiter, "k", 1, time.Hour))
-		}
-		later(time.Second)
-		for i, w := range waiters {
-			if want := time.Duration(i) * 100 * ms; w.err != nil || !near(w.took, want) || !near(w.decision.Delay, want) || w.decision.Granted != 1 {
-				t.Errorf("%d: after %v: %+v, %v", i, w.took, w.decision, w.err)
-			}
-		}
-		if len(s.calls) != 5 || len(s.refunds) != 0 {
-			t.Errorf("%d calls, %d refunds", len(s.calls), len(s.refunds))
-		}
-	})
 }
 
 // Callers who come at once share a round trip, and each has its own place.
@@ -213,46 +189,6 @@ func TestMaxWaitBoundsTheWaitOnly(t *testing.T) {
 	})
 }
 
-// Config.Timeout is for the round trip and not for the wait.
-func TestTheTimeoutIsForTheRoundTrip(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := newReserving()
-		limiter := waiting(t, s, func(c *pglimit.Config) { c.Timeout = 50 * ms })
-		waitN(t, limiter, "k", 1, time.Hour)
-		w := waitN(t, limiter, "k", 1, time.Hour)
-		later(time.Second)
-		if w.err != nil || !near(w.took, 100*ms) {
-			t.Errorf("%+v", w)
-		}
-		s.latency = time.Second
-		w = waitN(t, limiter, "k", 1, time.Hour)
-		later(60 * ms)
-		if !errors.Is(w.err, pglimit.ErrUnavailable) || w.took != 50*ms {
-			t.Errorf("%+v", w)
-		}
-		later(5 * time.Second)
-	})
-}
-
-// A reservation that turns out to be due after the deadline, because the answer took so long, is
-// cancelled at once.
-func TestAnAnswerThatComesTooLateForTheDeadline(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := newReserving()
-		s.latency = 20 * ms
-		limiter := waiting(t, s, nil)
-		waitN(t, limiter, "k", 1, time.Hour)
-		w := waitN(t, limiter, "k", 1, 110*ms) // decided after 60 ms, to be due 60 ms later, and told after 80 ms
-		later(101 * ms)                        // the refund takes 20 ms
-		if !w.over || w.took != 100*ms || !errors.Is(w.err, pglimit.ErrWaitTooLong) || len(s.refunds) != 1 {
-			t.Errorf("%+v, %d refunds", w, len(s.refunds))
-		}
-		later(time.Second)
-	})
-}
-
 // Without Postgres OnError decides: what it grants may be used at once; nobody can wait in turn.
 func TestWaitWithoutPostgres(t *testing.T) {
 	t.Parallel()
@@ -285,68 +221,6 @@ func TestWhoCannotWaitOrReserve(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-}
-
-// Callers with and without patience are mixed, at random, and some give up: what they get is what
-// they asked for, in turn.
-func TestWaitersAndOthersMixed(t *testing.T) {
-	t.Parallel()
-	for seed := range 20 {
-		synctest.Test(t, func(t *testing.T) {
-			s := newReserving()
-			s.latency = time.Duration(seed%4) * ms
-			limiter := waiting(t, s, func(c *pglimit.Config) { c.Limit = pglimit.PerSecond(100).WithBurst(1 + int64(seed)%5) })
-			var mu sync.Mutex
-			var used []time.Time
-			var work sync.WaitGroup
-			for i := range 200 {
-				work.Go(func() {
-					time.Sleep(time.Duration((i*7919+seed*31)%500) * ms)
-					ctx, cancel := context.WithTimeout(t.Context(), time.Duration((i*104729+seed)%700)*ms)
-					defer cancel()
-					if i%5 == 0 {
-						time.AfterFunc(time.Duration(i%50)*ms, cancel)
-					}
-					var d pglimit.Decision
-					var err error
-					if i%3 == 0 {
-						if d, err = limiter.Allow(ctx, "k"); d.Delay > 0 {
-							t.Errorf("Allow: %+v", d)
-						}
-					} else {
-						d, err = limiter.Wait(ctx, "k")
-					}
-					if err == nil && d.Allowed {
-						due := d.At.Add(d.Delay)
-						if time.Now().Before(due) {
-							t.Errorf("%v too early: %+v", time.Until(due), d)
-						}
-						mu.Lock()
-						used = append(used, due)
-						mu.Unlock()
-					}
-				})
-			}
-			work.Wait()
-			slices.SortFunc(used, time.Time.Compare)
-			if over := mostOver(used, limiter.Limit()); over > 0 || len(used) < 20 {
-				t.Errorf("seed %d: %d used, over by %v", seed, len(used), over)
-			}
-		})
-	}
-}
-
-// mostOver is by how much the promise was broken, in any span, of uses in order of time.
-func mostOver(used []time.Time, limit pglimit.Limit) (worst time.Duration) {
-	var owed time.Duration
-	for i, at := range used {
-		if i > 0 {
-			owed = max(0, owed-at.Sub(used[i-1]))
-		}
-		owed += limit.Token()
-		worst = max(worst, owed-limit.Window())
-	}
-	return worst
 }
 
 func ExampleLimiter_Wait() {

@@ -245,3 +245,26 @@ func TestARefundOfPartOfARequest(t *testing.T) {
 		}
 	})
 }
+
+// A request behind one that is sent for the same bucket is sent too, whatever the memory knows: what it is told depends on
+// what that one takes.
+func TestTheMemoryKeepsTheOrderOfABucketsRequests(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		g, learned := make(gate), uint64(0)
+		s := &calls{
+			send: g.send, learned: func() uint64 { learned++; return learned },
+			recall: func(r *rate.Request) (d rate.Decision, known bool) { return d, r.Tokens == 5 },
+		}
+		c := s.combiner(1)
+		ask(t.Context(), c, "z", 1)
+		first := ask(t.Context(), c, "a", 5)
+		ask(t.Context(), c, "a", 1)
+		behind := ask(t.Context(), c, "a", 5)
+		g.open()
+		g.open()
+		if first.err != nil || first.Allowed || !behind.Allowed || s.asked[1] != "a:1 a:5" {
+			t.Errorf("%+v, %+v, asked %q", first, behind, s.asked)
+		}
+	})
+}

@@ -3,6 +3,7 @@ package combine_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"runtime"
 	"testing"
 	"testing/synctest"
@@ -90,17 +91,18 @@ func TestWhoLeavesBeforeTheMemoryAnswersIsCountedOutOnce(t *testing.T) {
 	})
 }
 
-// What was refunded belongs to the call, and so to the trace of its first caller.
-func TestARefundCarriesWhatItsCallCarries(t *testing.T) {
+// A call belongs to the trace of its first caller, and does not end with him; so does what it gives back.
+func TestACallCarriesWhatItsFirstCallerCarries(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		type key struct{}
 		goOn := make(chan struct{})
-		var carried any
+		var call, carried any
 		s := &calls{
-			send: func(_ context.Context, requests []rate.Request) ([]rate.Decision, error) {
+			send: func(ctx context.Context, requests []rate.Request) ([]rate.Decision, error) {
 				<-goOn
-				return grant(requests), nil
+				call = ctx.Value(key{})
+				return grant(requests), ctx.Err()
 			},
 			giveBack: func(ctx context.Context, _ []rate.Refund) error {
 				carried = ctx.Value(key{})
@@ -117,8 +119,8 @@ func TestARefundCarriesWhatItsCallCarries(t *testing.T) {
 		synctest.Wait()
 		close(goOn)
 		synctest.Wait()
-		if carried != "trace" || c.Stats.GivenBack.Load() != 3 {
-			t.Errorf("it carries %v, given back %d", carried, c.Stats.GivenBack.Load())
+		if call != "trace" || carried != "trace" || c.Stats.GivenBack.Load() != 3 {
+			t.Errorf("the call carries %v, the refund %v, given back %d", call, carried, c.Stats.GivenBack.Load())
 		}
 	})
 }
@@ -177,4 +179,54 @@ func TestALoneCallerWhoseGoroutineEnds(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// Some of those who waited have their answers already: from the memory, from a call for their bucket alone, or they wait
+// in the lane of a held row. Who is left leaves, and the call is given up.
+func TestACallIsGivenUpThoughOthersWereAnsweredMeanwhile(t *testing.T) {
+	t.Parallel()
+	locked := fmt.Errorf("%w: %w", rate.ErrLocked, rate.ErrNothingTaken)
+	for name, test := range map[string]struct{ batch, alone error }{
+		"from the memory":    {},
+		"alone":              {batch: rate.ErrNothingTaken},
+		"alone, by an error": {batch: rate.ErrNothingTaken, alone: rate.ErrNothingTaken},
+		"later, being held":  {batch: rate.ErrNothingTaken, alone: locked},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			g, learned, ended := make(gate), uint64(0), time.Time{}
+			s := &calls{
+				learned: func() uint64 { learned++; return learned },
+				recall:  func(r *rate.Request) (d rate.Decision, known bool) { return d, r.Key == "a" && test.batch == nil },
+			}
+			s.send = func(ctx context.Context, requests []rate.Request) ([]rate.Decision, error) {
+				switch {
+				case requests[0].Key == "z":
+					return g.send(ctx, requests)
+				case len(requests) > 1:
+					return nil, test.batch
+				case requests[0].Key == "b":
+					<-ctx.Done()
+					ended = time.Now()
+					return nil, ctx.Err()
+				case requests[0].Impatient && test.alone != nil:
+					return nil, test.alone
+				}
+				return grant(requests), nil
+			}
+			c := s.combiner(1)
+			ask(t.Context(), c, "z", 1)
+			ctx, leave := context.WithCancel(t.Context())
+			a, b := ask(t.Context(), c, "a", 1), ask(ctx, c, "b", 1)
+			g.open()
+			left := time.Now()
+			leave()
+			later(2 * time.Second)
+			if took := ended.Sub(left); took != time.Second || !errors.Is(b.err, context.Canceled) {
+				t.Errorf("%s: given up after %v: %+v", name, took, b)
+			}
+			if failed := name == "alone, by an error"; failed != (a.err != nil) {
+				t.Errorf("%s: %+v", name, a)
+			}
+		})
+	}
 }

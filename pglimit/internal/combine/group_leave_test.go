@@ -50,34 +50,6 @@ func TestACallerWhoLeavesIsNotCharged(t *testing.T) {
 	}
 }
 
-// A call whose callers have all left is given up, after a while. Its tokens may be lost.
-func TestACallThatNobodyWaitsForIsGivenUp(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		c := &groupCalls{send: func(ctx context.Context, groups [][]rate.Request) error {
-			if groups[0][0].Key != "hangs" {
-				return slowGroup(ctx, groups)
-			}
-			<-ctx.Done()
-			return ctx.Err()
-		}}
-		l := c.lane()
-		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
-		defer cancel()
-		askGroup(t.Context(), l, groupOf("z"))
-		askGroup(ctx, l, groupOf("hangs+a"))
-		later(time.Second)
-		waits := askGroup(t.Context(), l, groupOf("b"))
-		later(2900 * time.Millisecond)
-		waits.wants(t, errNoAnswer)
-		later(200 * time.Millisecond)
-		waits.granted(t)
-		if lost := l.Stats.Lost.Load(); lost != 4 {
-			t.Errorf("%d lost", lost)
-		}
-	})
-}
-
 // A caller who left before his group was sent does not count as one who waits for the call.
 func TestACallerWhoLeftTheQueueKeepsNoCallAlive(t *testing.T) {
 	t.Parallel()

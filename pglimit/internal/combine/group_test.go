@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"runtime"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -75,55 +74,6 @@ func TestTheGroupToBlameFailsAlone(t *testing.T) {
 			}
 			h.granted(t)
 		}
-	})
-}
-
-// An error for which no group is to blame is told to all, without asking once more.
-func TestAnErrorOfTheConnectionFailsAll(t *testing.T) {
-	t.Parallel()
-	away := errors.New("away")
-	synctest.Test(t, func(t *testing.T) {
-		c := &groupCalls{}
-		c.send = func(_ context.Context, groups [][]rate.Request) error {
-			switch {
-			case groups[0][0].Key == "first":
-				time.Sleep(time.Second)
-				return nil
-			case len(groups) > 2:
-				return rate.ErrNothingTaken
-			}
-			return away
-		}
-		l := c.lane()
-		askGroup(t.Context(), l, groupOf("first"))
-		var heards []*heardGroup
-		for _, keys := range []string{"a", "b", "c", "d"} {
-			heards = append(heards, askGroup(t.Context(), l, groupOf(keys)))
-		}
-		later(2 * time.Second)
-		c.wants(t, "first", "a b c d", "a")
-		for _, h := range heards {
-			h.wants(t, away)
-		}
-	})
-}
-
-// Groups that the call before has found to be denied are not sent.
-func TestWhatIsKnownToBeDeniedIsNotSent(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		var learned atomic.Bool
-		c := &groupCalls{send: slowGroup, recall: func(group []rate.Request) bool { return learned.Load() && group[0].Key == "a" }}
-		l := c.lane()
-		askGroup(t.Context(), l, groupOf("a+b"))
-		denied, other := askGroup(t.Context(), l, groupOf("a+c")), askGroup(t.Context(), l, groupOf("b+c"))
-		learned.Store(true)
-		later(5 * time.Second)
-		other.granted(t)
-		if decisions, err := denied.told(); err != nil || decisions[0].Granted != 0 {
-			t.Errorf("%+v, %v", decisions, err)
-		}
-		c.wants(t, "a+b", "b+c")
 	})
 }
 

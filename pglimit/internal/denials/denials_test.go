@@ -130,55 +130,6 @@ func TestWhatWasAskedBeforeItWasForgotten(t *testing.T) {
 	}
 }
 
-// Of two questions that were under way at the same time, the one that was decided last counts.
-func TestTheLaterDecisionCounts(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		m := remembering(t)
-		asked := m.Now()
-		time.Sleep(time.Millisecond)
-		later := denied(2 * time.Second)
-		later.At = later.At.Add(time.Microsecond)
-		m.learn(ask("a", 1, 1), later, asked)
-		m.learn(ask("a", 1, 1), denied(time.Second), m.Now()-1)
-		m.learn(ask("b", 1, 1), denied(time.Second), m.Now()-1)
-		m.learn(ask("b", 1, 1), later, asked)
-		// Postgres's clock has stepped back between two that were not.
-		m.learn(ask("c", 1, 1), later, m.Now())
-		m.learn(ask("c", 1, 1), denied(time.Second), m.Now())
-		for key, want := range map[string]time.Duration{"a": 2 * time.Second, "b": 2 * time.Second, "c": time.Second} {
-			if d, known := m.Recall(ask(key, 1, 1)); !known || d.RetryAfter != want {
-				t.Errorf("%s: %t, %+v", key, known, d)
-			}
-		}
-	})
-}
-
-// A smaller request that was granted since is not forgotten in what a larger one is told.
-func TestAGrantChangesWhatIsTold(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		m := remembering(t)
-		// 10/s burst 1000; 504 are taken, then 40 times 10.
-		ask := func(n int64) *rate.Request {
-			return &rate.Request{Limiter: "test", Key: "a", Limit: rate.PerSecond(10).WithBurst(1000), Tokens: n, Unit: n}
-		}
-		m.learn(ask(504), rate.Decision{Allowed: true, Granted: 504, Remaining: 496, RetryAfter: 800 * time.Millisecond, ResetAfter: 50_400 * time.Millisecond}, m.Now())
-		for i := range int64(40) {
-			used := 504 + 10*(i+1)
-			m.learn(ask(10), rate.Decision{Allowed: true, Granted: 10, Remaining: 1000 - used, ResetAfter: time.Duration(used) * 100 * time.Millisecond}, m.Now())
-		}
-		for n, want := range map[int64]time.Duration{504: 40_800 * time.Millisecond, 97: 100 * time.Millisecond} {
-			if d, known := m.Recall(ask(n)); !known || d.RetryAfter != want || d.Remaining != 96 || d.ResetAfter != 90_400*time.Millisecond {
-				t.Errorf("%d: %t, %+v", n, known, d)
-			}
-		}
-		if d, known := m.Recall(ask(96)); known {
-			t.Errorf("96 are there: %+v", d)
-		}
-	})
-}
-
 // What is told ages with the time that has passed since the answer.
 func TestWhatIsTold(t *testing.T) {
 	t.Parallel()
@@ -197,23 +148,6 @@ func TestWhatIsTold(t *testing.T) {
 			if d, known := m.Recall(ask("a", n, n)); !known || d != want {
 				t.Errorf("%t, %+v\nwant %+v", known, d, want)
 			}
-		}
-	})
-}
-
-// Where tokens are leased, only as many as were asked for are known to be there after RetryAfter.
-func TestWhatIsSetAsideIsNotPromised(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		m := remembering(t)
-		// Of 20, 10 are leased, for longer, and 9 are used.
-		m.learn(ask("a", 3, 3), rate.Decision{Remaining: 1, RetryAfter: 200 * time.Millisecond, ResetAfter: 10 * time.Second}, m.Now())
-		for n, want := range map[int64]bool{2: false, 3: true, 4: false, 20: false} {
-			m.knows("leased", ask("a", n, n), want)
-		}
-		time.Sleep(102 * time.Millisecond)
-		if d, known := m.Recall(ask("a", 3, 3)); !known || d.Remaining != 2 || d.ResetAfter < 9*time.Second {
-			t.Errorf("%t, %+v", known, d)
 		}
 	})
 }

@@ -107,3 +107,12 @@ func TestCloseWithoutTime(t *testing.T) {
 		}
 	})
 }
+
+// With the last lease its keeper ends too, though nobody calls Close.
+func TestTheKeeperEndsWithTheLastLease(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		busy(t, (&lender{}).leases(t), "a")
+		later(5 * hold)
+	}) // which fails if a goroutine is left
+}
