@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/pglimit/ratelimit/pglimit"
 )
@@ -58,15 +57,4 @@ func TestAHeldRowWithoutCombining(t *testing.T) {
 			t.Errorf("%q: asked %q, want %q", test.keys, got, test.want)
 		}
 	}
-}
-
-// held is a bank whose leases take as long as somebody holds the row.
-type held struct {
-	*bank
-	forHowLong time.Duration
-}
-
-func (h held) Lease(ctx context.Context, session pglimit.Session, r pglimit.LeaseRequest) (pglimit.Lease, error) {
-	time.Sleep(h.forHowLong)
-	return h.bank.Lease(ctx, session, r)
 }

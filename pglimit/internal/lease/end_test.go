@@ -108,6 +108,26 @@ func TestCloseWithoutTime(t *testing.T) {
 	})
 }
 
+// A lease that is being settled when Close gives up is one that could not be given back.
+func TestCloseDuringASettlement(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := &lender{}
+		leases := s.leases(t)
+		busy(t, leases, "a")
+		s.becomes(slowly(time.Hour))
+		later(2*hold + time.Millisecond) // it is idle
+		if n, _ := s.calls(); n != 1 {
+			t.Fatalf("%d calls under way", n)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), hold/2)
+		defer cancel()
+		if err := leases.Close(ctx); !errors.Is(err, context.DeadlineExceeded) || !strings.HasPrefix(err.Error(), "pglimit: 1 leases could not be given back") {
+			t.Error(err)
+		}
+	})
+}
+
 // With the last lease its keeper ends too, though nobody calls Close.
 func TestTheKeeperEndsWithTheLastLease(t *testing.T) {
 	t.Parallel()
