@@ -201,7 +201,11 @@ func (l *Limiter) completeMember(group *claim, i int, own Limit) error {
 		return err
 	}
 	r.Unit, r.Group, r.Block = r.Tokens, 1, nil
-	return l.finish(r, l.applyRule(group, i), own)
+	rule, err := l.applyRule(group, i)
+	if err != nil {
+		return err
+	}
+	return l.finish(r, rule, own)
 }
 
 // twiceError says of two requests for one bucket what to do instead.

@@ -22,7 +22,10 @@ func (l *Limiter) complete(c *claim, i int, own Limit, ahead ahead) (err error) 
 	if err := l.checkFields(r); err != nil {
 		return err
 	}
-	rule := l.applyRule(c, i)
+	rule, err := l.applyRule(c, i)
+	if err != nil {
+		return err
+	}
 	if ahead != nil {
 		r.Limit = cmp.Or(r.Limit, own)
 		if r.Ahead, err = ahead(r.Limit, rule); err != nil {
@@ -49,15 +52,16 @@ func (l *Limiter) ready(ctx context.Context) Limit {
 	return l.Limit()
 }
 
-// applyRule notes the rule that holds for a request of the claim, and takes its limit.
-func (l *Limiter) applyRule(c *claim, i int) *LimitRule {
+// applyRule notes the rule that holds for a request of the claim, and takes its limit. A rule that cannot be read or kept
+// is a [*RuleError].
+func (l *Limiter) applyRule(c *claim, i int) (*LimitRule, error) {
 	r := &c.Requests[i]
 	r.Limiter = cmp.Or(r.Limiter, l.config.Name)
 	if c.Rules == nil {
-		return nil
+		return nil, nil
 	}
 	c.Rules[i] = l.rules.Apply(r)
-	return c.Rules[i]
+	return c.Rules[i], l.rules.Fit(c.Rules[i])
 }
 
 // checkFields refuses what only a Limiter fills in.
@@ -102,9 +106,6 @@ func (l *Limiter) finish(r *Request, rule *LimitRule, own Limit) error {
 		r.Block = &l.config.Block
 	}
 	if err := validate(r, rule); err != nil {
-		return err
-	}
-	if err := l.rules.Fit(rule); err != nil {
 		return err
 	}
 	if limits.Enforces(rule) {

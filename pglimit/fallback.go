@@ -29,8 +29,8 @@ type Failure struct {
 	// Request to be answered. It is complete: its Limit is the one that holds.
 	Request Request
 
-	// Group are all requests of the [Limiter.DoAll], the Request among them, at Index. A request by itself is a group
-	// of one.
+	// Group are the requests of the [Limiter.DoAll] which no rule grants, the Request among them, at Index. A request by
+	// itself is a group of one.
 	Group []Request
 	Index int
 
@@ -139,11 +139,8 @@ func FailLocal(instances int) func(context.Context, Failure) (Decision, error) {
 			share = live
 		}
 		buckets := all.Of(share)
-		if len(failed.Group) <= 1 {
-			return buckets.Take(&failed.Request, time.Now()), nil
-		}
-		if failed.shared == nil { // it is none of a Limiter's
-			failed.shared = new([]Decision)
+		if len(failed.Group) <= 1 || failed.shared == nil || failed.Request != failed.Group[failed.Index] {
+			return buckets.Take(&failed.Request, time.Now()), nil // by itself, or changed by who calls this
 		}
 		if *failed.shared == nil {
 			*failed.shared = buckets.TakeAll(failed.Group, time.Now())

@@ -114,6 +114,8 @@ func TestNewRefusesAConfig(t *testing.T) {
 			want: "pglimit: Config.Memory.TTL is -1ns: it must not be negative; 0 means 1s, and Memory.Off none"},
 		{field: "Memory.Keys", change: func(c *pglimit.Config) { c.Memory.Keys = -1 },
 			want: "pglimit: Config.Memory.Keys is -1: it must not be negative; 0 means 65536"},
+		{field: "Limits", change: func(c *pglimit.Config) { c.Limits = new(pglimit.Limits) },
+			want: "pglimit: Config.Limits has no pool: LimitsFrom needs one, such as a *pgxpool.Pool"},
 		{field: "Limits", change: func(c *pglimit.Config) { c.Limits = pglimit.LimitsFrom(nil, pglimit.LimitsConfig{}) },
 			want: "pglimit: Config.Limits has no pool: LimitsFrom needs one, such as a *pgxpool.Pool"},
 		{field: "NewKeys.Limit", change: func(c *pglimit.Config) { c.NewKeys.Keys = 7 },

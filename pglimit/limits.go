@@ -36,7 +36,7 @@ type LimitsConfig struct {
 }
 
 // ErrNoLimits: the table pglimit.limits was not read yet, see [Limits]. It is an [ErrUnavailable], unless
-// the table is missing or may not be read, or a pooler mixes up prepared statements.
+// the table is missing or may not be read, the login or a setting is refused, or a pooler mixes up prepared statements.
 var ErrNoLimits = limits.ErrNotRead
 
 // LimitsFrom reads the table with connections of the pool: a *pgxpool.Pool. It does not connect before a

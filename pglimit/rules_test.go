@@ -489,7 +489,8 @@ func TestARuleThatCannotBeKept(t *testing.T) {
 		_, waited := limiter.Do(t.Context(), pglimit.Request{Key: key, Tokens: 1, MaxWait: time.Minute})
 		_, reserved := limiter.Reserve(t.Context(), key)
 		_, peeked := limiter.Peek(t.Context(), key)
-		for i, err := range []error{each, all, waited, reserved, peeked} {
+		_, many := limiter.Do(t.Context(), pglimit.Request{Key: key, Tokens: 500, Limit: hourly(1000)}) // more than the Limiter's burst
+		for i, err := range []error{each, all, waited, reserved, peeked, many} {
 			if !errors.As(err, &torn) || torn.Rule.Key != key {
 				t.Errorf("%s, %d: %v", key, i, err)
 			}

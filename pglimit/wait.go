@@ -57,15 +57,15 @@ func (l *Limiter) wait(ctx context.Context, r Request, longest time.Duration) (D
 	}
 	r.MaxWait = 0
 	own := l.ready(ctx)
-	waits := &turn{limiter: l, closed: l.queue.Enter(1)}
-	open := waits.closed == nil
+	closed := l.queue.Enter(1)
+	open := closed == nil
 	if open {
 		defer l.queue.Leave(1)
 	}
 	c := l.newClaim(r)
 	err := l.complete(c, 0, own, func(limit Limit, rule *LimitRule) (time.Duration, error) {
 		if !open {
-			return 0, nil // it fails in its turn
+			return 0, nil // it is told so if it is valid
 		}
 		if rule != nil && rule.MaxWait > 0 && (longest == 0 || rule.MaxWait < longest) {
 			longest = rule.MaxWait
@@ -75,7 +75,12 @@ func (l *Limiter) wait(ctx context.Context, r Request, longest time.Duration) (D
 	if err != nil {
 		return Decision{}, err
 	}
-	told := false
+	if !open {
+		c.Err = closed
+		l.tell(ctx, c)
+		return Decision{}, c.Err
+	}
+	waits, told := &turn{limiter: l}, false
 	defer func() {
 		if waits.place != nil && !told { // a hook of the user's panics
 			l.queue.GiveUp(ctx, c.Requests[0], waits.place)
@@ -105,7 +110,6 @@ func (l *Limiter) wait(ctx context.Context, r Request, longest time.Duration) (D
 // turn is the stage of a caller who waits for a turn. Nil: nobody does.
 type turn struct {
 	limiter *Limiter
-	closed  error         // nobody may wait any more
 	place   *queue.Waiter // nil: there is none, or the tokens are not Postgres's
 }
 
@@ -115,9 +119,6 @@ func (t *turn) queue(ctx context.Context, all []*claim) []*claim {
 		return all
 	}
 	l, c := t.limiter, all[0]
-	if c.Err = t.closed; c.Err != nil {
-		return nil
-	}
 	joining, cancel := l.timed(ctx)
 	place, err := l.queue.Join(joining, &c.Requests[0])
 	err = l.late(ctx, joining, err)

@@ -161,6 +161,28 @@ func TestCloseEndsWaits(t *testing.T) {
 	})
 }
 
+// A closed Limiter lets nobody wait, whatever it knows of the key.
+func TestNobodyWaitsOnAClosedLimiter(t *testing.T) {
+	t.Parallel()
+	memory := pglimittest.Memory()
+	limiter, err := pglimit.New(memory.Pool(), memory, config(func(c *pglimit.Config) { c.Limit, c.Memory = hourly(1), pglimit.Memory{} }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if _, err := limiter.Allow(t.Context(), "k"); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := limiter.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	_, err = limiter.Do(t.Context(), pglimit.Request{Key: "k", Tokens: 1, MaxWait: time.Minute})
+	if !errors.Is(err, pglimit.ErrClosed) || limiter.Stats().Failed[pglimit.CauseClosed] != 1 {
+		t.Errorf("%v, %+v", err, limiter.Stats())
+	}
+}
+
 // How long a caller would wait does not bound the round trip, which is as slow as it is.
 func TestMaxWaitBoundsTheWaitOnly(t *testing.T) {
 	t.Parallel()

@@ -71,7 +71,7 @@ func (s *Share) Answer(c *claims.Claim) (answered bool) {
 	for i := range c.Requests {
 		r := &c.Requests[i]
 		if percent > 0 {
-			r.Limit = s.Of(r.Limit)
+			r.Limit = bucket.Share(r.Limit, percent, Whole)
 			r.Ahead = min(r.Ahead, rate.MaxWindow-r.Limit.Window())
 		}
 		answered = answered || !fits(r)

@@ -42,7 +42,7 @@ func (s *Stage) Live() (live int, counts bool) {
 
 // sayGone says that the instance is gone.
 func (s *Stage) sayGone(ctx context.Context) {
-	if s.said.Load() == 0 || s.table.why.Load() != nil {
+	if s.said.Swap(0) == 0 || s.table.why.Load() != nil {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, countTimeout)

@@ -114,7 +114,7 @@ func (s *Stage) Apply(r *rate.Request) *rate.LimitRule {
 
 // Enforces says that there is a rule, and that it has a limit.
 func Enforces(r *rate.LimitRule) bool {
-	return r != nil && r != NotRead && r.Action == rate.ActionEnforce
+	return r != nil && r != NotRead && r.Unreadable == "" && r.Action == rate.ActionEnforce
 }
 
 // Frees says that the rule grants without a limit.

@@ -81,7 +81,7 @@ func Fixed(rules []rate.LimitRule) *Table {
 // Validate returns why the table cannot be used, or nil.
 func (t *Table) Validate() error {
 	switch {
-	case t.session == nil && t.set.Load() == nil:
+	case t == nil, t.session == nil && t.set.Load() == nil:
 		return errors.New("has no pool: LimitsFrom needs one, such as a *pgxpool.Pool")
 	case t.count && t.every > longestCountEvery:
 		return fmt.Errorf("is read every %v: with CountInstances it must be every %v at most", t.every, longestCountEvery)
