@@ -58,7 +58,7 @@ func TestWhoComesTakesAnEmptyPlace(t *testing.T) {
 		synctest.Wait()
 		second := waitN(t, limiter, "k", 1, time.Hour)
 		impatient := waitN(t, limiter, "k", 1, 250*ms) // 300 ms is too late for it
-		if stats := limiter.Stats(); stats.RoundTrips != 5 || stats.PassedOnTokens != 1 || waiters[1].over == waiters[2].over {
+		if stats := limiter.Stats(); stats.RoundTrips != 5 || stats.PassedOnTokens != 1 || waiters[1].over.Load() == waiters[2].over.Load() {
 			t.Errorf("nobody else asks yet, and one place is given away, whose caller need not wait: %+v, %+v, %+v", stats, waiters[1], waiters[2])
 		}
 		later(time.Second)
@@ -163,7 +163,7 @@ func TestWhoWaitsAtTheDoorHasTheNextPlace(t *testing.T) {
 			later(50 * ms)
 		}
 		later(5 * time.Second)
-		if came.err != nil || !came.over {
+		if came.err != nil || !came.over.Load() {
 			t.Errorf("%+v", came)
 		}
 		if stats := limiter.Stats(); stats.PassedOnTokens != 1 || stats.LostTokens != 0 || stats.Waiting != 0 {
@@ -192,7 +192,7 @@ func TestNobodyWaitsAtTheDoorForLong(t *testing.T) {
 			t.Errorf("%+v", short)
 		}
 		later(5 * time.Second)
-		if two.err != nil || !two.over {
+		if two.err != nil || !two.over.Load() {
 			t.Errorf("%+v", two)
 		}
 		if stats := limiter.Stats(); stats.LostTokens != 0 || stats.Waiting != 0 {

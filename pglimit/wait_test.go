@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -20,7 +21,7 @@ type waiter struct {
 	decision pglimit.Decision
 	err      error
 	took     time.Duration
-	over     bool
+	over     atomic.Bool
 	leave    context.CancelFunc
 }
 
@@ -32,7 +33,8 @@ func waitN(t *testing.T, limiter *pglimit.Limiter, key string, n int64, patience
 	go func() {
 		defer cancel()
 		w.decision, w.err = limiter.WaitN(ctx, key, n)
-		w.took, w.over = time.Since(began), true
+		w.took = time.Since(began)
+		w.over.Store(true)
 	}()
 	synctest.Wait()
 	return w
@@ -73,23 +75,23 @@ func TestAWaitThatWouldBeTooLongFailsAtOnce(t *testing.T) {
 		s := newReserving()
 		limiter := waiting(t, s, func(c *pglimit.Config) { c.MaxWait = 150 * ms })
 		first := waitN(t, limiter, "k", 1, time.Hour)
-		if !first.over || first.err != nil {
+		if !first.over.Load() || first.err != nil {
 			t.Fatalf("%+v", first)
 		}
 		for range 2 { // the second is answered from memory, if that knows that it is too long
 			w := waitN(t, limiter, "k", 1, 50*ms)
-			if !w.over || !errors.Is(w.err, pglimit.ErrWaitTooLong) || w.decision.RetryAfter != 100*ms || w.decision.Granted != 0 {
+			if !w.over.Load() || !errors.Is(w.err, pglimit.ErrWaitTooLong) || w.decision.RetryAfter != 100*ms || w.decision.Granted != 0 {
 				t.Errorf("%+v", w)
 			}
 		}
 		if len(s.calls) != 1 {
 			t.Errorf("%d calls: the memory knows that 50 ms are not enough", len(s.calls))
 		}
-		if w := waitN(t, limiter, "k", 1, time.Hour); w.over { // it is due after 100 ms, which MaxWait allows
+		if w := waitN(t, limiter, "k", 1, time.Hour); w.over.Load() { // it is due after 100 ms, which MaxWait allows
 			t.Errorf("%+v", w)
 		}
 		w := waitN(t, limiter, "k", 1, time.Hour)
-		if !w.over || !errors.Is(w.err, pglimit.ErrWaitTooLong) {
+		if !w.over.Load() || !errors.Is(w.err, pglimit.ErrWaitTooLong) {
 			t.Errorf("%+v", w)
 		}
 		if len(s.calls) != 2 { // due after 200 ms, which the memory knows
@@ -148,7 +150,7 @@ func TestCloseEndsWaits(t *testing.T) {
 		}
 		synctest.Wait()
 		for i, w := range waiters[1:] {
-			if !w.over || !errors.Is(w.err, pglimit.ErrClosed) {
+			if !w.over.Load() || !errors.Is(w.err, pglimit.ErrClosed) {
 				t.Errorf("%d: %+v", i, w)
 			}
 		}
