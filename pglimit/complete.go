@@ -56,7 +56,9 @@ func (l *Limiter) ready(ctx context.Context) Limit {
 // is a [*RuleError].
 func (l *Limiter) applyRule(c *claim, i int) (*LimitRule, error) {
 	r := &c.Requests[i]
-	r.Limiter = cmp.Or(r.Limiter, l.config.Name)
+	if r.Limiter == "" {
+		r.Limiter = l.config.Name
+	}
 	if c.Rules == nil {
 		return nil, nil
 	}
@@ -85,7 +87,9 @@ func (l *Limiter) checkFields(r *Request) error {
 // finish completes a request under the rule, which may be nil.
 func (l *Limiter) finish(r *Request, rule *LimitRule, own Limit) error {
 	foreign := r.Limit != Limit{} && !limits.Enforces(rule)
-	r.Limit = cmp.Or(r.Limit, own)
+	if r.Limit == (Limit{}) {
+		r.Limit = own
+	}
 	if r.Unit == 0 {
 		r.Unit = max(r.Tokens, 1)
 	}

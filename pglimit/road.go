@@ -28,7 +28,7 @@ type single struct {
 
 var singles = sync.Pool{New: func() any { return new(single) }}
 
-// decideOne completes the request and decides it.
+// decideOne completes the request and decides it. With ahead, r is the complete one afterwards.
 func (l *Limiter) decideOne(ctx context.Context, r *Request, ahead ahead) (Decision, error) {
 	s := singles.Get().(*single)
 	own := l.ready(ctx)
@@ -44,7 +44,10 @@ func (l *Limiter) decideOne(ctx context.Context, r *Request, ahead ahead) (Decis
 		err = s.Err
 	}
 	d := s.decision[0]
-	*r, s.request[0] = s.request[0], Request{} // or its strings would stay in memory
+	if ahead != nil { // who reserves needs it, and nobody else
+		*r = s.request[0]
+	}
+	s.request[0] = Request{} // or its strings would stay in memory
 	singles.Put(s)
 	return d, err
 }
@@ -75,9 +78,13 @@ func (l *Limiter) decide(ctx context.Context, all []*claim, waits *turn) {
 
 // local answers what is known in this process: by rules, by Config.Adjust, out of leases, from the memory of denials.
 func (l *Limiter) local(all []*claim) []*claim {
-	rest := claims.Unanswered(all, l.rules.Answer)
-	rest = claims.Unanswered(rest, l.share.Answer)
-	return l.unknown(rest)
+	if l.rules != nil {
+		all = claims.Unanswered(all, l.rules.Answer)
+	}
+	if l.share != nil {
+		all = claims.Unanswered(all, l.share.Answer)
+	}
+	return l.unknown(all)
 }
 
 // observe makes claims under the rules that are only observed. Nil: there are none.
