@@ -251,6 +251,28 @@ func TestTheFallbackOfAGroup(t *testing.T) {
 	}
 }
 
+// FailLocal decides a group by the requests that it is handed, also if a function of the user's has changed them.
+func TestFailLocalDecidesAGroupByChangedRequests(t *testing.T) {
+	t.Parallel()
+	s := newGrouping()
+	s.answer = func(context.Context, [][]pglimit.Request) ([][]pglimit.Decision, error) {
+		return nil, pglimit.ErrUnavailable
+	}
+	local := pglimit.FailLocal(1)
+	limiter := newLimiter(t, s, func(c *pglimit.Config) {
+		c.OnError = func(ctx context.Context, failed pglimit.Failure) (pglimit.Decision, error) {
+			failed.Request.Limit = pglimit.PerHour(1)
+			return local(ctx, failed)
+		}
+	})
+	for i, want := range []bool{true, false} {
+		g, err := limiter.DoAll(t.Context(), pglimit.Request{Key: "a", Tokens: 1}, pglimit.Request{Key: "b", Tokens: 1})
+		if err != nil || g.Allowed != want {
+			t.Errorf("%d: %+v, %v", i, g, err)
+		}
+	}
+}
+
 var errNothing = errors.New("nothing")
 
 // Decisions that cannot be are errors.
