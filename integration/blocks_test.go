@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/pglimit/rate"
 	"github.com/pglimit/ratelimit/strategies"
 )
 
@@ -13,7 +14,7 @@ var hourly = pglimit.Block{After: 1, Within: time.Hour, For: time.Hour, Max: 4 *
 
 func takeOrBlock(t *testing.T, db database, key string, limit pglimit.Limit, tokens int64, block pglimit.Block) pglimit.Decision {
 	t.Helper()
-	return takeAll(t, db, strategies.TokenBucket{}, pglimit.Request{Limiter: "test", Key: key, Limit: limit, Tokens: tokens, Unit: max(tokens, 1), Block: &block})[0]
+	return takeAll(t, db, strategies.TokenBucket{}, rate.Request{Limiter: "test", Key: key, Limit: limit, Tokens: tokens, Unit: max(tokens, 1), Block: &block})[0]
 }
 
 // A step back moves the end of a block; where there was none, there is none after it.
@@ -53,13 +54,13 @@ func TestNothingIsGrantedBehindABlock(t *testing.T) {
 	for name, ask := range asks {
 		for _, key := range []string{name, "other"} {
 			for _, limiter := range []string{"another", "test"} {
-				takeAll(t, pool, strategies.TokenBucket{}, pglimit.Request{Limiter: limiter, Key: key, Limit: hours, Tokens: 1, Unit: 1})
+				takeAll(t, pool, strategies.TokenBucket{}, rate.Request{Limiter: limiter, Key: key, Limit: hours, Tokens: 1, Unit: 1})
 			}
 		}
 		before := query[string](t, pool, others)
 		first := begin(t, pool)
 		execute(t, first, "update pglimit.token_bucket set full_ns = pglimit.clock_ns(), token_ns = $1 where key = $2 and limiter = 'test'", int64(tenPer.Token()), name)
-		takeAll(t, first, strategies.TokenBucket{}, pglimit.Request{Limiter: "test", Key: name, Limit: tenPer, Tokens: 7, Unit: 7})
+		takeAll(t, first, strategies.TokenBucket{}, rate.Request{Limiter: "test", Key: name, Limit: tenPer, Tokens: 7, Unit: 7})
 		if d := takeOrBlock(t, first, name, tenPer, 4, block); !d.Blocked {
 			t.Fatalf("%s: %+v", name, d)
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/pglimit/rate"
 	"github.com/pglimit/ratelimit/strategies"
 )
 
@@ -67,7 +68,7 @@ func TestTheViewAgreesWithAPeek(t *testing.T) {
 	eachTokenBucket(t, func(t *testing.T, pool *pgxpool.Pool, strategy strategies.Strategy) {
 		limit := pglimit.Every(time.Hour).WithBurst(100)
 		view := "select tokens_owed + tokens_leased, full_at, last_taken_at from pglimit.buckets where strategy = $1 and limiter = 'test' and key = 'k' and seconds_per_token = 3600"
-		if strategy.Check(&pglimit.Request{Limit: limit}) != nil {
+		if strategy.Check(&rate.Request{Limit: limit}) != nil {
 			limit.Burst = 1
 			view = "select 1 - available::int::bigint, full_at, last_taken_at from pglimit.ranges where $1 <> '' and limiter = 'test' and key = 'k'"
 		}
@@ -81,7 +82,7 @@ func TestTheViewAgreesWithAPeek(t *testing.T) {
 		}
 		agree := func(what string, taken time.Time) {
 			t.Helper()
-			d, err := strategy.Take(t.Context(), on(pool), []pglimit.Request{{Limiter: "test", Key: "k", Limit: limit, Unit: 1}})
+			d, err := strategy.Take(t.Context(), on(pool), []rate.Request{{Limiter: "test", Key: "k", Limit: limit, Unit: 1}})
 			must(t, err)
 			var missing int64
 			var fullAt, takenAt time.Time

@@ -159,13 +159,13 @@ func TestCitusGroupsAreRefused(t *testing.T) {
 	run(t, pool, "do $$ begin execute format('alter database %I set pglimit.groups = off', current_database()); end $$")
 	for name, off := range map[string]bool{"off": true, "on": false} {
 		limiter := newCitusLimiter(t, newPool(t, withParameter(databaseURL(pool), "pglimit.groups", name), 2), pglimit.Config{Name: "test", Limit: hours.WithBurst(1)})
-		g, err := limiter.DoAll(t.Context(), asks(pglimit.Limit{}, keysApart(t, pool)...)...)
+		g, err := limiter.DoAll(t.Context(), wants(keysApart(t, pool)...)...)
 		if off && (!errors.Is(err, errors.ErrUnsupported) || !errors.Is(err, pglimit.ErrNothingTaken) || !strings.Contains(err.Error(), "pglimit.groups")) || !off && (err != nil || !g.Allowed) {
 			t.Errorf("%s: %+v, %v", name, g, err)
 		}
 	}
 	limiter := newCitusLimiter(t, newPool(t, databaseURL(pool), 2), pglimit.Config{Name: "test", Limit: hours.WithBurst(1)})
-	if _, err := limiter.DoAll(t.Context(), asks(pglimit.Limit{}, "a", "b")...); !errors.Is(err, errors.ErrUnsupported) {
+	if _, err := limiter.DoAll(t.Context(), wants("a", "b")...); !errors.Is(err, errors.ErrUnsupported) {
 		t.Errorf("by the setting of the database: %v", err)
 	}
 	if d, err := limiter.Allow(t.Context(), "a"); err != nil || !d.Allowed {

@@ -129,7 +129,7 @@ func TestCitusAuditWhileShardsMove(t *testing.T) {
 					t.Error(err)
 					return
 				}
-				histories[i].Record(request.Key, request, d)
+				histories[i].Record(request.Key, request.Tokens, request.Unit, d)
 			}
 		})
 	}

@@ -22,6 +22,7 @@ import (
 
 	"github.com/pglimit/ratelimit/migrations"
 	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/pglimit/rate"
 	"github.com/pglimit/ratelimit/semaphore"
 	"github.com/pglimit/ratelimit/strategies"
 	"github.com/pglimit/ratelimit/strategies/audit"
@@ -150,12 +151,12 @@ func TestCitusDistributesAndBringsBack(t *testing.T) {
 	limit := pglimit.Every(time.Hour)
 	block := &pglimit.Block{After: 1, Within: time.Hour, For: time.Hour, Max: time.Hour}
 	s := strategies.TokenBucket{}
-	request := func(key string) pglimit.Request {
-		return pglimit.Request{Limiter: "test", Key: key, Limit: limit, Tokens: 1, Unit: 1}
+	request := func(key string) rate.Request {
+		return rate.Request{Limiter: "test", Key: key, Limit: limit, Tokens: 1, Unit: 1}
 	}
-	one := func(r pglimit.Request) pglimit.Decision {
+	one := func(r rate.Request) pglimit.Decision {
 		t.Helper()
-		d, err := s.Take(t.Context(), on(pool), []pglimit.Request{r})
+		d, err := s.Take(t.Context(), on(pool), []rate.Request{r})
 		must(t, err)
 		return d[0]
 	}
@@ -175,7 +176,7 @@ func TestCitusDistributesAndBringsBack(t *testing.T) {
 	must(t, err)
 	defer old.Release()
 	for range 8 {
-		_, err := s.Take(t.Context(), on(old), []pglimit.Request{request("old")})
+		_, err := s.Take(t.Context(), on(old), []rate.Request{request("old")})
 		must(t, err)
 	}
 	check := func(when string) {
@@ -205,12 +206,12 @@ func TestCitusDistributesAndBringsBack(t *testing.T) {
 			wantDelegated(t, pool, citusFunctions)
 		}
 		check("distributed")
-		_, err := s.Take(t.Context(), on(old), []pglimit.Request{request("old")})
+		_, err := s.Take(t.Context(), on(old), []rate.Request{request("old")})
 		must(t, err)
 		tx, err := old.Begin(t.Context())
 		must(t, err)
 		for _, k := range []string{"a", "b", "c", "d"} {
-			_, err := s.Take(t.Context(), on(tx), []pglimit.Request{request("tx " + k)})
+			_, err := s.Take(t.Context(), on(tx), []rate.Request{request("tx " + k)})
 			must(t, err)
 		}
 		must(t, tx.Rollback(t.Context()))
@@ -250,7 +251,7 @@ func TestCitusCallsGoToTheirNode(t *testing.T) {
 	s := strategies.TokenBucket{}
 	takes := func(db database, key string) {
 		t.Helper()
-		_, err := s.Take(t.Context(), on(db), []pglimit.Request{{Limiter: "test", Key: key, Limit: pglimit.PerSecond(1), Tokens: 1, Unit: 1}})
+		_, err := s.Take(t.Context(), on(db), []rate.Request{{Limiter: "test", Key: key, Limit: pglimit.PerSecond(1), Tokens: 1, Unit: 1}})
 		must(t, err)
 	}
 	for i := range 10 { // Postgres keeps a plan after five
@@ -350,7 +351,7 @@ func TestCitusDistributesUnderLoad(t *testing.T) {
 					t.Error(err)
 					return
 				}
-				histories[i].Record(request.Key, request, d)
+				histories[i].Record(request.Key, request.Tokens, request.Unit, d)
 			}
 		})
 	}
@@ -437,9 +438,9 @@ func TestCitusAddedAfterTheMigration(t *testing.T) {
 			}
 		}
 		limiter := newCitusLimiter(t, pool, pglimit.Config{Name: u[len(u)-4:], Limit: pglimit.Every(time.Hour), Timeout: 30 * time.Second})
-		_, err := limiter.DoEach(t.Context(), asks(pglimit.Limit{}, "a", "b", "c", "d", "e", "f")...)
+		_, err := limiter.DoEach(t.Context(), wants("a", "b", "c", "d", "e", "f")...)
 		must(t, err)
-		_, err = limiter.DoAll(t.Context(), asks(pglimit.Limit{}, "g", "h")...)
+		_, err = limiter.DoAll(t.Context(), wants("g", "h")...)
 		must(t, err)
 	}
 }
@@ -547,7 +548,7 @@ func TestCitusIsExactWhileShardsMove(t *testing.T) {
 				k := random.IntN(keys)
 				kind := []string{"take", "id", "block", "refund", "permit"}[random.IntN(5)]
 				key := kind + strconv.Itoa(k)
-				r := pglimit.Request{Limiter: "test", Key: key, Limit: limit, Tokens: 1, Unit: 1}
+				r := rate.Request{Limiter: "test", Key: key, Limit: limit, Tokens: 1, Unit: 1}
 				switch kind {
 				case "id":
 					r.ID, r.IDTTL = fmt.Sprintf("%d %d", i, n), time.Hour
@@ -573,7 +574,7 @@ func TestCitusIsExactWhileShardsMove(t *testing.T) {
 					}
 					continue
 				}
-				d, err := s.Take(t.Context(), on(pool), []pglimit.Request{r})
+				d, err := s.Take(t.Context(), on(pool), []rate.Request{r})
 				if err != nil {
 					t.Error(err)
 					return
@@ -586,13 +587,13 @@ func TestCitusIsExactWhileShardsMove(t *testing.T) {
 					}
 				case kind == "refund":
 					if d[0].Allowed {
-						kept.Record(key, r, d[0])
+						kept.Record(key, r.Tokens, r.Unit, d[0])
 					}
 				default:
-					mine.Record(key, r, d[0])
+					mine.Record(key, r.Tokens, r.Unit, d[0])
 				}
 				if kind == "id" && d[0].Allowed {
-					again, err := s.Take(t.Context(), on(pool), []pglimit.Request{r})
+					again, err := s.Take(t.Context(), on(pool), []rate.Request{r})
 					if err != nil || !again[0].At.Equal(d[0].At) {
 						t.Errorf("the same ID: %+v, %v, was %+v", again, err, d[0])
 						return

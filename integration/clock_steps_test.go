@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/pglimit/rate"
 	"github.com/pglimit/ratelimit/strategies"
 	"github.com/pglimit/ratelimit/strategies/audit"
 )
@@ -48,7 +49,7 @@ func TestNeverOverInRealTimeWhenTheClockSteps(t *testing.T) {
 	eachStrategy(t, func(t *testing.T, pool *pgxpool.Pool, strategy strategies.Strategy) {
 		execute(t, pool, steppingClock)
 		limit := pglimit.PerSecond(20).WithBurst(50)
-		if strategy.Check(&pglimit.Request{Limit: limit}) != nil {
+		if strategy.Check(&rate.Request{Limit: limit}) != nil {
 			limit = pglimit.PerSecond(20).WithBurst(1)
 		}
 		pools := twoPools(t, pool, 16)
@@ -87,8 +88,8 @@ func takeWhile(t *testing.T, limiter *pglimit.Limiter, pool *pgxpool.Pool, strat
 	var callers sync.WaitGroup
 	for i := range histories {
 		callers.Go(func() {
-			request := pglimit.Request{Limiter: "test", Key: key, Limit: limiter.Limit(), Tokens: 1, Unit: 1}
-			several := []pglimit.Request{request, request}
+			request := rate.Request{Limiter: "test", Key: key, Limit: limiter.Limit(), Tokens: 1, Unit: 1}
+			several := []rate.Request{request, request}
 			several[1].Key += " and more"
 			for n := 0; ctx.Err() == nil; n++ {
 				asked := time.Now()
@@ -114,7 +115,7 @@ func takeWhile(t *testing.T, limiter *pglimit.Limiter, pool *pgxpool.Pool, strat
 				if d.Granted > 0 {
 					longest[i] = max(longest[i], answered.Sub(asked))
 				}
-				e := audit.FromDecision(request, d)
+				e := audit.FromDecision(request.Tokens, request.Unit, d)
 				e.At = answered.Sub(began).Nanoseconds()
 				histories[i].Add(audit.Event{At: e.At, Granted: e.Granted})
 			}
@@ -169,7 +170,7 @@ func TestNobodyIsLockedOutWhenTheClockStepsBackDuringACall(t *testing.T) {
 				stepsBackAfter(0)
 				// The next call corrects the row if it is ahead.
 				granted += take(t, pool, s, key, limit).Granted
-				d := takeAll(t, pool, s, pglimit.Request{Limiter: "test", Key: key, Limit: limit, Unit: 1})[0]
+				d := takeAll(t, pool, s, rate.Request{Limiter: "test", Key: key, Limit: limit, Unit: 1})[0]
 				if left := limit.Burst - owes - granted; granted == 0 || d.Remaining != left {
 					t.Errorf("%s: %d are left, want %d", key, d.Remaining, left)
 				}
@@ -178,7 +179,7 @@ func TestNobodyIsLockedOutWhenTheClockStepsBackDuringACall(t *testing.T) {
 	}
 }
 
-func takeAll(t *testing.T, db database, strategy strategies.Strategy, requests ...pglimit.Request) []pglimit.Decision {
+func takeAll(t *testing.T, db database, strategy strategies.Strategy, requests ...rate.Request) []pglimit.Decision {
 	t.Helper()
 	decisions, err := taken(db, func() ([]pglimit.Decision, error) { return strategy.Take(t.Context(), on(db), requests) })
 	must(t, err)

@@ -7,6 +7,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/pglimit/rate"
 	"github.com/pglimit/ratelimit/strategies"
 	"github.com/pglimit/ratelimit/strategies/strategytest"
 )
@@ -43,7 +44,7 @@ func eachTokenBucket(t *testing.T, test func(*testing.T, *pgxpool.Pool, strategi
 
 // inParts returns the limit; with a burst of one, if the strategy does not grant a burst in parts.
 func inParts(strategy strategies.Strategy, limit pglimit.Limit) pglimit.Limit {
-	if strategy.Check(&pglimit.Request{Limit: limit}) != nil || strategy.Name() == "warm_up" {
+	if strategy.Check(&rate.Request{Limit: limit}) != nil || strategy.Name() == "warm_up" {
 		limit.Burst = 1
 	}
 	return limit
@@ -78,7 +79,7 @@ func take(t *testing.T, db database, strategy strategies.Strategy, key string, l
 
 func tryTake(t *testing.T, db database, strategy strategies.Strategy, key string, limit pglimit.Limit) (pglimit.Decision, error) {
 	t.Helper()
-	decisions, err := strategy.Take(t.Context(), on(db), []pglimit.Request{{Limiter: "test", Key: key, Limit: limit, Tokens: 1, Unit: 1}})
+	decisions, err := strategy.Take(t.Context(), on(db), []rate.Request{{Limiter: "test", Key: key, Limit: limit, Tokens: 1, Unit: 1}})
 	if err != nil {
 		return pglimit.Decision{}, err
 	}

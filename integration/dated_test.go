@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/pglimit/rate"
 	"github.com/pglimit/ratelimit/strategies"
 )
 
@@ -16,14 +17,14 @@ import (
 func TestACallIsDecidedAsOfTheTimeByWhichItIsDated(t *testing.T) {
 	t.Parallel()
 	limit := pglimit.PerSecond(1000).WithBurst(10)
-	ask := func(key string, tokens, unit int64) pglimit.Request {
-		return pglimit.Request{Limiter: "test", Key: key, Limit: limit, Tokens: tokens, Unit: unit}
+	ask := func(key string, tokens, unit int64) rate.Request {
+		return rate.Request{Limiter: "test", Key: key, Limit: limit, Tokens: tokens, Unit: unit}
 	}
-	turns := []pglimit.Request{ask("k", 2, 2), ask("k", 2, 2), ask("k", 2, 2), ask("k", 2, 2), ask("k", 2, 2)}
+	turns := []rate.Request{ask("k", 2, 2), ask("k", 2, 2), ask("k", 2, 2), ask("k", 2, 2), ask("k", 2, 2)}
 	ahead := ask("k", 10, 2)
 	ahead.Ahead = time.Microsecond
 	for _, later := range []struct{ at, granted int64 }{{1000005000000, 6}, {1000050000000, 10}} {
-		for name, requests := range map[string][]pglimit.Request{
+		for name, requests := range map[string][]rate.Request{
 			"one request":             {ask("k", 10, 2)},
 			"in turn":                 turns,
 			"ahead":                   {ahead},
@@ -92,7 +93,7 @@ func TestWhatCameBackBeforeTheLastWriteIsNotTakenTwice(t *testing.T) {
 	later := begin(t, pool)
 	execute(t, later, `update pglimit.token_bucket set full_ns = 1000005000000, at_ns = 1000009000000`) // 5 were used, and 9 ms later given back
 	var d pglimit.Decision
-	request := pglimit.Request{Limiter: "test", Key: "k", Limit: limit, Tokens: 5, Unit: 5}
+	request := rate.Request{Limiter: "test", Key: "k", Limit: limit, Tokens: 5, Unit: 5}
 	whileBlocked(t, pool, func() { d = takeAll(t, pool, strategies.TokenBucket{}, request)[0] }, func() { commit(t, later) })
 	full := query[int64](t, pool, `select full_ns from pglimit.token_bucket`)
 	if !d.Allowed || d.Remaining != 95 || d.At.UnixNano() != 1000009000000 || full != 1000014000000 {

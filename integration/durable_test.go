@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/pglimit/rate"
 	"github.com/pglimit/ratelimit/strategies"
 )
 
@@ -18,10 +19,10 @@ func TestDurableIsDurableAndRelaxedIsRelaxed(t *testing.T) {
 	t.Parallel()
 	eachStrategy(t, func(t *testing.T, pool *pgxpool.Pool, strategy strategies.Strategy) {
 		limit, slower := pglimit.Every(time.Microsecond), pglimit.Every(2*time.Microsecond)
-		request := func(key string, l pglimit.Limit, d pglimit.Durability) pglimit.Request {
-			return pglimit.Request{Limiter: "test", Key: key, Limit: l, Tokens: 1, Unit: 1, Durability: d}
+		request := func(key string, l pglimit.Limit, d pglimit.Durability) rate.Request {
+			return rate.Request{Limiter: "test", Key: key, Limit: l, Tokens: 1, Unit: 1, Durability: d}
 		}
-		take := func(requests ...pglimit.Request) {
+		take := func(requests ...rate.Request) {
 			for _, d := range takeAll(t, pool, strategy, requests...) {
 				if !d.Allowed {
 					t.Errorf("%+v", d)
@@ -42,7 +43,7 @@ func TestDurableIsDurableAndRelaxedIsRelaxed(t *testing.T) {
 				must(t, strategy.GiveBack(t.Context(), on(pool), []pglimit.Refund{{Request: r, At: at}}))
 			},
 		}
-		if ahead := request("ahead", limit, pglimit.Durable); strategy.Check(&pglimit.Request{Limit: limit, Ahead: time.Second}) == nil {
+		if ahead := request("ahead", limit, pglimit.Durable); strategy.Check(&rate.Request{Limit: limit, Ahead: time.Second}) == nil {
 			calls["ahead"] = func(d pglimit.Durability) {
 				ahead.Durability, ahead.Ahead = d, time.Second
 				take(ahead)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/pglimit/ratelimit/internal/bucket"
 	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/pglimit/rate"
 	"github.com/pglimit/ratelimit/strategies"
 )
 
@@ -239,14 +240,14 @@ func TestExtremeRowsEndNothing(t *testing.T) {
 			}
 			key := fmt.Sprint("k", i)
 			limit := limits[i%len(limits)]
-			if strategy.Check(&pglimit.Request{Limit: limit}) != nil {
+			if strategy.Check(&rate.Request{Limit: limit}) != nil {
 				limit = limit.WithBurst(1)
 			}
-			ask := func(tokens, unit int64, key string) pglimit.Request {
-				return pglimit.Request{Limiter: "test", Key: key, Limit: limit, Tokens: tokens, Unit: unit}
+			ask := func(tokens, unit int64, key string) rate.Request {
+				return rate.Request{Limiter: "test", Key: key, Limit: limit, Tokens: tokens, Unit: unit}
 			}
 			row := query[string](t, pool, "select (select t::text from "+table+" t where key = $1)", key)
-			for _, requests := range [][]pglimit.Request{
+			for _, requests := range [][]rate.Request{
 				{ask(0, 1, key)}, {ask(1, 1, key)}, {ask(limit.Burst, 1, key)},
 				{ask(0, 1, key), ask(1, 1, "other")}, {ask(1, 1, key), ask(1, 1, "other")}, {ask(limit.Burst, 1, key), ask(1, 1, key)},
 			} {
@@ -306,7 +307,7 @@ func TestSQLSaysOfEveryRowWhatGoSays(t *testing.T) {
 		if b.AtNS <= now+bucket.StepNS {
 			at = max(now, b.AtNS)
 		}
-		want := b.Decision(&pglimit.Request{Limit: limit, Unit: n}, at, 0)
+		want := b.Decision(&rate.Request{Limit: limit, Unit: n}, at, 0)
 		var left, retry, reset int64
 		err := pool.QueryRow(t.Context(), `select remaining, (extract(epoch from retry_after) * 1000000)::bigint, (extract(epoch from reset_after) * 1000000)::bigint
 			from pglimit.token_bucket_decision($1, 0, $2, $3, $4, null)`,

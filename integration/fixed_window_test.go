@@ -56,7 +56,7 @@ func TestAnotherRuleBehindALimiter(t *testing.T) {
 					return
 				}
 				granted.Add(d.Granted)
-				switch e := audit.FromDecision(pglimit.Request{Tokens: n, Unit: n}, d); {
+				switch e := audit.FromDecision(n, n, d); {
 				case d.Source != pglimit.FromMemory:
 					events[i] = append(events[i], e)
 				case d.Allowed || d.RetryAfter <= 0 || d.RetryAfter > limit.Period:

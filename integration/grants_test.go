@@ -16,6 +16,7 @@ import (
 	"github.com/pglimit/ratelimit/cleanup"
 	"github.com/pglimit/ratelimit/migrations"
 	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/pglimit/rate"
 	"github.com/pglimit/ratelimit/strategies"
 )
 
@@ -80,15 +81,15 @@ func everyAct(pool *pgxpool.Pool) map[string]func(context.Context) error {
 		}
 	}
 	for _, s := range strategies.All() {
-		ask := pglimit.Request{Limiter: "test", Key: "k", Limit: limit, Tokens: 1, Unit: 1}
-		take := func(ctx context.Context, requests ...pglimit.Request) error {
+		ask := rate.Request{Limiter: "test", Key: "k", Limit: limit, Tokens: 1, Unit: 1}
+		take := func(ctx context.Context, requests ...rate.Request) error {
 			_, err := taken(pool, func() ([]pglimit.Decision, error) { return s.Take(ctx, on(pool), requests) })
 			return err
 		}
 		acts["take by "+s.Name()] = func(ctx context.Context) error {
 			other := ask
 			other.Key = "l"
-			for _, requests := range [][]pglimit.Request{{ask}, {ask}, {ask, other}} { // a grant, a denial, several
+			for _, requests := range [][]rate.Request{{ask}, {ask}, {ask, other}} { // a grant, a denial, several
 				if err := take(ctx, requests...); err != nil {
 					return err
 				}
@@ -153,12 +154,12 @@ func everyAct(pool *pgxpool.Pool) map[string]func(context.Context) error {
 	}
 	for name, tokens := range map[string]int64{"take or block": 1, "peek at a block": 0} {
 		acts[name] = func(ctx context.Context) error {
-			_, err := strategies.TokenBucket{}.Take(ctx, on(pool), []pglimit.Request{{Limiter: "test", Key: "n", Limit: limit, Tokens: tokens, Unit: 1, Block: &hourly}})
+			_, err := strategies.TokenBucket{}.Take(ctx, on(pool), []rate.Request{{Limiter: "test", Key: "n", Limit: limit, Tokens: tokens, Unit: 1, Block: &hourly}})
 			return err
 		}
 	}
 	acts["take once"] = func(ctx context.Context) error {
-		_, err := strategies.TokenBucket{}.Take(ctx, on(pool), []pglimit.Request{{Limiter: "test", Key: "o", Limit: limit, Tokens: 1, Unit: 1, ID: "id", IDTTL: time.Hour}})
+		_, err := strategies.TokenBucket{}.Take(ctx, on(pool), []rate.Request{{Limiter: "test", Key: "o", Limit: limit, Tokens: 1, Unit: 1, ID: "id", IDTTL: time.Hour}})
 		return err
 	}
 	return acts

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/pglimit/rate"
 	"github.com/pglimit/ratelimit/strategies"
 )
 
@@ -75,19 +76,19 @@ func TestAGroupThatWasOvertakenDecidesAnew(t *testing.T) {
 func TestWhatComesBackBehindTheLookIsSeen(t *testing.T) {
 	t.Parallel()
 	limit := hours.WithBurst(4)
-	ask := func(key string, tokens, unit int64) pglimit.Request {
-		return pglimit.Request{Limiter: "test", Key: key, Limit: limit, Tokens: tokens, Unit: unit}
+	ask := func(key string, tokens, unit int64) rate.Request {
+		return rate.Request{Limiter: "test", Key: key, Limit: limit, Tokens: tokens, Unit: unit}
 	}
 	s := strategies.TokenBucket{}
 	for function, call := range map[string]func(context.Context, database) ([]pglimit.Decision, error){
 		"token_bucket_take_groups": func(ctx context.Context, db database) ([]pglimit.Decision, error) {
-			return s.Take(ctx, on(db), grouped([]pglimit.Request{ask("k", 1, 1)}, []pglimit.Request{ask("k", 2, 2)}))
+			return s.Take(ctx, on(db), grouped([]rate.Request{ask("k", 1, 1)}, []rate.Request{ask("k", 2, 2)}))
 		},
 		"token_bucket_take": func(ctx context.Context, db database) ([]pglimit.Decision, error) {
-			return s.Take(ctx, on(db), []pglimit.Request{ask("k", 3, 1)})
+			return s.Take(ctx, on(db), []rate.Request{ask("k", 3, 1)})
 		},
 		"token_bucket_take, in turn": func(ctx context.Context, db database) ([]pglimit.Decision, error) {
-			return s.Take(ctx, on(db), []pglimit.Request{ask("k", 1, 1), ask("k", 2, 2)})
+			return s.Take(ctx, on(db), []rate.Request{ask("k", 1, 1), ask("k", 2, 2)})
 		},
 	} {
 		for name, giveBack := range map[string]func(t *testing.T, db database, three pglimit.Refund){
@@ -103,7 +104,7 @@ func TestWhatComesBackBehindTheLookIsSeen(t *testing.T) {
 				execute(t, pool, `create or replace function pglimit.clock_ns() returns bigint language sql volatile return 1000000000000`)
 				patiently(t, pool)
 				three := ask("k", 3, 3)
-				first, err := s.Take(t.Context(), on(pool), []pglimit.Request{three})
+				first, err := s.Take(t.Context(), on(pool), []rate.Request{three})
 				must(t, err)
 				holder := begin(t, pool)
 				giveBack(t, holder, pglimit.Refund{Request: three, At: first[0].At})

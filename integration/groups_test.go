@@ -12,11 +12,12 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/pglimit/rate"
 	"github.com/pglimit/ratelimit/strategies"
 	"github.com/pglimit/ratelimit/strategies/audit"
 )
 
-func takeGroups(t *testing.T, db database, groups ...[]pglimit.Request) []pglimit.Decision {
+func takeGroups(t *testing.T, db database, groups ...[]rate.Request) []pglimit.Decision {
 	t.Helper()
 	decisions, err := taken(db, func() ([]pglimit.Decision, error) {
 		return strategies.TokenBucket{}.Take(t.Context(), on(db), grouped(groups...))
@@ -48,7 +49,7 @@ func groupLoad(ctx context.Context, t *testing.T, limiters []*pglimit.Limiter, l
 						return
 					}
 					group[0].Tokens, group[0].Unit = 1, 1
-					histories[i].Record(group[0].Key, group[0], d)
+					histories[i].Record(group[0].Key, group[0].Tokens, group[0].Unit, d)
 					grantedAlone.Add(d.Granted)
 					continue
 				}
@@ -62,7 +63,7 @@ func groupLoad(ctx context.Context, t *testing.T, limiters []*pglimit.Limiter, l
 						t.Errorf("%+v", g)
 					}
 					if d.Granted > 0 || !d.Allowed {
-						histories[i].Record(group[j].Key, group[j], d)
+						histories[i].Record(group[j].Key, group[j].Tokens, group[j].Unit, d)
 					}
 				}
 				if g.Allowed {
@@ -238,8 +239,8 @@ func TestGroupsThatAskForMoreThanABigint(t *testing.T) {
 	t.Parallel()
 	pool := newMigrated(t)
 	limit := pglimit.PerSecond(pglimit.MaxRate).WithBurst(1 << 62)
-	ask := func(key string, tokens int64) []pglimit.Request {
-		return []pglimit.Request{{Limiter: "test", Key: key, Limit: limit, Tokens: tokens, Unit: tokens}}
+	ask := func(key string, tokens int64) []rate.Request {
+		return []rate.Request{{Limiter: "test", Key: key, Limit: limit, Tokens: tokens, Unit: tokens}}
 	}
 	for i, d := range takeGroups(t, pool, ask("a", 1<<62), ask("a", 1<<62), ask("b", 1)) {
 		if d.Allowed != (i != 1) {

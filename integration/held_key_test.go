@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/pglimit/rate"
 	"github.com/pglimit/ratelimit/strategies"
 )
 
@@ -150,8 +151,8 @@ func TestASnapshotThatSeesARemovedRow(t *testing.T) {
 	pool := newMigrated(t)
 	for _, strategy := range []strategies.Strategy{strategies.Upsert{}, strategies.SlidingWindow{}, strategies.SlidingLog{}} {
 		limit := pglimit.Per(10, time.Hour)
-		request := func(n int64) pglimit.Request {
-			return pglimit.Request{Limiter: "test", Key: strategy.Name(), Limit: limit, Tokens: n, Unit: n}
+		request := func(n int64) rate.Request {
+			return rate.Request{Limiter: "test", Key: strategy.Name(), Limit: limit, Tokens: n, Unit: n}
 		}
 		takeAll(t, pool, strategy, request(8))
 		tx, err := pool.BeginTx(t.Context(), pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
@@ -161,7 +162,7 @@ func TestASnapshotThatSeesARemovedRow(t *testing.T) {
 		}
 		must(t, strategy.(pglimit.Resetter).Reset(t.Context(), on(pool), "test", strategy.Name())) //nolint:forcetypeassert // all can
 		for _, want := range []struct{ n, left int64 }{{2, 8}, {2, 6}, {6, 0}} {
-			decisions, err := strategy.Take(t.Context(), on(tx), []pglimit.Request{request(want.n)})
+			decisions, err := strategy.Take(t.Context(), on(tx), []rate.Request{request(want.n)})
 			must(t, err)
 			if d := decisions[0]; !d.Allowed || d.Remaining != want.left {
 				t.Errorf("%s: %+v, want %d left", strategy.Name(), d, want.left)
@@ -232,7 +233,7 @@ func TestAnImpatientTakeDoesNotWaitToCorrectARow(t *testing.T) {
 		execute(t, begin(t, pool), "select from pglimit."+strategy.Name()+" for update")
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		decisions, err := strategy.Take(ctx, on(pool), []pglimit.Request{{Limiter: "test", Key: "k", Limit: limit, Tokens: 1, Unit: 1, Impatient: true}})
+		decisions, err := strategy.Take(ctx, on(pool), []rate.Request{{Limiter: "test", Key: "k", Limit: limit, Tokens: 1, Unit: 1, Impatient: true}})
 		if err == nil && decisions[0].Contended { // as for_update_nowait says it
 			return
 		}

@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/pglimit/rate"
 	"github.com/pglimit/ratelimit/strategies"
 )
 
@@ -26,7 +27,7 @@ func TestEveryUpdateIsHOT(t *testing.T) {
 			t.Skip("one strategy is enough for -short")
 		}
 		limit := pglimit.PerSecond(1_000_000)
-		if strategy.Check(&pglimit.Request{Limit: limit}) != nil {
+		if strategy.Check(&rate.Request{Limit: limit}) != nil {
 			limit.Burst = 1000
 		}
 		// What autovacuum reads to analyze a table keeps old versions, too, for as long as the machine is too busy to

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/pglimit/rate"
 	"github.com/pglimit/ratelimit/strategies"
 )
 
@@ -110,11 +111,11 @@ func TestExclusionRangeRefusesABurst(t *testing.T) {
 	burst, good := hours.WithBurst(2), ask("k", hours, 1, 1)
 	for name, call := range map[string]func() error{
 		"a take": func() error {
-			_, err := s.Take(t.Context(), on(pool), []pglimit.Request{good, ask("l", burst, 1, 1)})
+			_, err := s.Take(t.Context(), on(pool), []rate.Request{good, ask("l", burst, 1, 1)})
 			return err
 		},
 		"a peek": func() error {
-			_, err := s.Take(t.Context(), on(pool), []pglimit.Request{ask("k", burst, 0, 1)})
+			_, err := s.Take(t.Context(), on(pool), []rate.Request{ask("k", burst, 0, 1)})
 			return err
 		},
 		"a refund": func() error {
@@ -153,8 +154,8 @@ func TestGrantsLessRefundsAreWhatTheBucketOwes(t *testing.T) {
 					which := random.IntN(len(keys))
 					want := 1 + random.Int64N(5)
 					want = min(want, limit.Burst)
-					r := pglimit.Request{Limiter: "test", Key: keys[which], Limit: limit, Tokens: want, Unit: 1}
-					d, err := strategy.Take(t.Context(), on(pool), []pglimit.Request{r})
+					r := rate.Request{Limiter: "test", Key: keys[which], Limit: limit, Tokens: want, Unit: 1}
+					d, err := strategy.Take(t.Context(), on(pool), []rate.Request{r})
 					if err != nil {
 						t.Error(err)
 						return
@@ -181,7 +182,7 @@ func TestGrantsLessRefundsAreWhatTheBucketOwes(t *testing.T) {
 		}
 		work.Wait()
 		for i, key := range keys {
-			d, err := strategy.Take(t.Context(), on(pool), []pglimit.Request{{Limiter: "test", Key: key, Limit: limit, Unit: 1}})
+			d, err := strategy.Take(t.Context(), on(pool), []rate.Request{{Limiter: "test", Key: key, Limit: limit, Unit: 1}})
 			must(t, err)
 			// Each refund is short of what flowed back meanwhile, a part of a token in all.
 			if got := limit.Burst - d[0].Remaining; got != used[i].Load() && got != used[i].Load()+1 {

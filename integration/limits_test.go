@@ -67,7 +67,7 @@ func (c pair) run(ctx context.Context, t *testing.T, next func(*rand.Rand) []pgl
 					return
 				}
 				for n, d := range decisions {
-					each[i].of(rate.Bucket{Limiter: d.Limiter, Key: d.Key}).Add(audit.FromDecision(pglimit.Request{Tokens: requests[n].Tokens, Unit: requests[n].Tokens}, d))
+					each[i].of(rate.Bucket{Limiter: d.Limiter, Key: d.Key}).Add(audit.FromDecision(requests[n].Tokens, requests[n].Tokens, d))
 				}
 			}
 		})

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/pglimit/rate"
 	"github.com/pglimit/ratelimit/strategies"
 	"github.com/pglimit/ratelimit/strategies/audit"
 )
@@ -38,18 +39,18 @@ func (l load) run(ctx context.Context, t testing.TB) (report audit.Report, decis
 		work.Go(func() {
 			random := rand.New(rand.NewPCG(uint64(i), 7))
 			for once := false; !once || ctx.Err() == nil; once = true {
-				r := pglimit.Request{Limiter: "load", Key: "key:" + strconv.Itoa(random.IntN(l.keys)), Limit: l.limit, Tokens: 1, Unit: 1}
+				r := rate.Request{Limiter: "load", Key: "key:" + strconv.Itoa(random.IntN(l.keys)), Limit: l.limit, Tokens: 1, Unit: 1}
 				if len(l.costs) > 0 {
 					r.Tokens = l.costs[random.IntN(len(l.costs))]
 					r.Unit = r.Tokens
 				}
-				got, err := l.strategy.Take(context.WithoutCancel(ctx), on(l.pools[i%len(l.pools)]), []pglimit.Request{r})
+				got, err := l.strategy.Take(context.WithoutCancel(ctx), on(l.pools[i%len(l.pools)]), []rate.Request{r})
 				if err != nil {
 					t.Error(err)
 					return
 				}
 				made.Add(1)
-				histories[i].Record(r.Key, r, got[0])
+				histories[i].Record(r.Key, r.Tokens, r.Unit, got[0])
 			}
 		})
 	}
@@ -120,7 +121,7 @@ func eachInTurn(t *testing.T, limit pglimit.Limit, test func(*testing.T, *pgxpoo
 	t.Helper()
 	pool := newMigrated(t)
 	for _, strategy := range allStrategies {
-		if strategy.Check(&pglimit.Request{Limit: limit}) == nil {
+		if strategy.Check(&rate.Request{Limit: limit}) == nil {
 			t.Run(strategy.Name(), func(t *testing.T) { test(t, pool, strategy) })
 		}
 	}

@@ -15,19 +15,20 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/pglimit/rate"
 	"github.com/pglimit/ratelimit/strategies"
 )
 
 // asks is one request for a token of each key.
-func asks(limit pglimit.Limit, keys ...string) (requests []pglimit.Request) {
+func asks(limit pglimit.Limit, keys ...string) (requests []rate.Request) {
 	for _, key := range keys {
-		requests = append(requests, pglimit.Request{Limiter: "test", Key: key, Limit: limit, Tokens: 1, Unit: 1})
+		requests = append(requests, rate.Request{Limiter: "test", Key: key, Limit: limit, Tokens: 1, Unit: 1})
 	}
 	return requests
 }
 
 // grouped returns the requests of several groups as those of one call.
-func grouped(groups ...[]pglimit.Request) (requests []pglimit.Request) {
+func grouped(groups ...[]rate.Request) (requests []rate.Request) {
 	for i, group := range groups {
 		for _, r := range group {
 			r.Group = i + 1
@@ -64,7 +65,7 @@ func rewrite(t *testing.T, pool *pgxpool.Pool, function, text, with string) {
 
 // call takes in the background and says when it is done. A bucket that changed meanwhile, or is held,
 // is no error here.
-func call(t *testing.T, pool *pgxpool.Pool, requests []pglimit.Request) (done chan struct{}) {
+func call(t *testing.T, pool *pgxpool.Pool, requests []rate.Request) (done chan struct{}) {
 	t.Helper()
 	done = make(chan struct{})
 	go func() {
@@ -181,9 +182,9 @@ func TestOverlappingCallsBesideResetsAndSweepsDoNotDeadlock(t *testing.T) {
 		work.Go(func() {
 			random := rand.New(rand.NewPCG(uint64(caller), 17))
 			for n := 0; n < calls || few(); n++ {
-				var requests []pglimit.Request
+				var requests []rate.Request
 				for _, key := range random.Perm(keys)[:8] {
-					requests = append(requests, pglimit.Request{Limiter: "test", Key: strconv.Itoa(key), Limit: limit, Tokens: 3, Unit: 1})
+					requests = append(requests, rate.Request{Limiter: "test", Key: strconv.Itoa(key), Limit: limit, Tokens: 3, Unit: 1})
 				}
 				if caller%4 == 1 {
 					requests[0].Limit = limit.WithBurst(500_000)
@@ -226,14 +227,14 @@ func TestACallThatWaitedIsChargedWhatItGets(t *testing.T) {
 	t.Parallel()
 	const interval, intervals = 50 * time.Millisecond, 8
 	limit := pglimit.Every(interval).WithBurst(100)
-	for name, requests := range map[string][]pglimit.Request{
+	for name, requests := range map[string][]rate.Request{
 		"as much as there is": {{Limiter: "test", Key: "k", Limit: limit, Tokens: 100, Unit: 1}},
 		"several for one key": asks(limit, "k", "k", "k", "k", "k", "k", "k", "k", "k", "k"),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			pool, s := newMigrated(t), strategies.TokenBucket{}
-			first, err := s.Take(t.Context(), on(pool), []pglimit.Request{{Limiter: "test", Key: "k", Limit: limit, Tokens: 99, Unit: 99}})
+			first, err := s.Take(t.Context(), on(pool), []rate.Request{{Limiter: "test", Key: "k", Limit: limit, Tokens: 99, Unit: 99}})
 			must(t, err)
 			holder := begin(t, pool)
 			execute(t, holder, "select from pglimit.token_bucket for update")
@@ -288,4 +289,12 @@ func TestASureCallLocksInTheOrderOfTheKeys(t *testing.T) {
 	if err != nil {
 		t.Error(err)
 	}
+}
+
+// wants are one token of each key, asked of a Limiter.
+func wants(keys ...string) (requests []pglimit.Request) {
+	for _, key := range keys {
+		requests = append(requests, pglimit.Request{Key: key, Tokens: 1})
+	}
+	return requests
 }

@@ -14,6 +14,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/pglimit/rate"
 	"github.com/pglimit/ratelimit/strategies"
 	"github.com/pglimit/ratelimit/strategies/audit"
 )
@@ -284,7 +285,7 @@ func TestEverythingAtOnce(t *testing.T) {
 	var taken int64
 	for _, limiter := range []string{"slow", "slow/day"} {
 		for _, key := range []string{"key:0", "key:1", "key:2", "busy"} {
-			look := pglimit.Request{Limiter: limiter, Key: key, Limit: slowly[0], Unit: 1}
+			look := rate.Request{Limiter: limiter, Key: key, Limit: slowly[0], Unit: 1}
 			taken += look.Limit.Burst - takeAll(t, admin, strategies.TokenBucket{}, look)[0].Remaining
 		}
 	}

@@ -10,12 +10,13 @@ import (
 	"time"
 
 	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/pglimit/rate"
 	"github.com/pglimit/ratelimit/strategies"
 )
 
 func takeOnce(t *testing.T, db database, id, key string, limit pglimit.Limit, ttl time.Duration) pglimit.Decision {
 	t.Helper()
-	return takeAll(t, db, strategies.TokenBucket{}, pglimit.Request{Limiter: "test", Key: key, Limit: limit, Tokens: 1, Unit: 1, ID: id, IDTTL: ttl})[0]
+	return takeAll(t, db, strategies.TokenBucket{}, rate.Request{Limiter: "test", Key: key, Limit: limit, Tokens: 1, Unit: 1, ID: id, IDTTL: ttl})[0]
 }
 
 // An ID is removed when it has been free for a minute, and not before, however long the walk over
@@ -80,7 +81,7 @@ func TestAnIDThatExpiresUnderLoad(t *testing.T) {
 	for range 16 {
 		callers.Go(func() {
 			for ctx.Err() == nil || patience.Err() == nil && few() {
-				decisions, err := s.Take(context.WithoutCancel(ctx), on(pool), []pglimit.Request{{Limiter: "test", Key: "k", Limit: limit, Tokens: 1, Unit: 1, ID: "id", IDTTL: ttl}})
+				decisions, err := s.Take(context.WithoutCancel(ctx), on(pool), []rate.Request{{Limiter: "test", Key: "k", Limit: limit, Tokens: 1, Unit: 1, ID: "id", IDTTL: ttl}})
 				if err != nil {
 					t.Error(err)
 					return
@@ -102,7 +103,7 @@ func TestAnIDThatExpiresUnderLoad(t *testing.T) {
 			t.Errorf("charged twice within %v", passed)
 		}
 	}
-	left := takeAll(t, pool, s, pglimit.Request{Limiter: "test", Key: "k", Limit: limit, Unit: 1})[0].Remaining
+	left := takeAll(t, pool, s, rate.Request{Limiter: "test", Key: "k", Limit: limit, Unit: 1})[0].Remaining
 	if charged := limit.Burst - left; charged != int64(len(grants)) || charged < 5 {
 		t.Errorf("%d tokens are gone, %d decisions were made", charged, len(grants))
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/pglimit/rate"
 	"github.com/pglimit/ratelimit/strategies"
 )
 
@@ -31,21 +32,21 @@ func TestPlansMadeForASmallTableAreGoodForALargeOne(t *testing.T) {
 		}
 		return names
 	}
-	ask := func(requests []pglimit.Request) error {
+	ask := func(requests []rate.Request) error {
 		_, err := taken(session, func() ([]pglimit.Decision, error) { return strategy.Take(t.Context(), on(session), requests) })
 		return err
 	}
 	take := func(tokens, unit int64, names ...string) error {
-		var requests []pglimit.Request
+		var requests []rate.Request
 		for _, name := range names {
-			requests = append(requests, pglimit.Request{Limiter: "test", Key: name, Limit: limit, Tokens: tokens, Unit: unit})
+			requests = append(requests, rate.Request{Limiter: "test", Key: name, Limit: limit, Tokens: tokens, Unit: unit})
 		}
 		return ask(requests)
 	}
 	takeOfOne := func(tokens, unit int64, names ...string) error { // one key that has many limiters
-		var requests []pglimit.Request
+		var requests []rate.Request
 		for _, name := range names {
-			requests = append(requests, pglimit.Request{Limiter: name, Key: "one", Limit: limit, Tokens: tokens, Unit: unit})
+			requests = append(requests, rate.Request{Limiter: name, Key: "one", Limit: limit, Tokens: tokens, Unit: unit})
 		}
 		return ask(requests)
 	}
@@ -77,7 +78,7 @@ func TestPlansMadeForASmallTableAreGoodForALargeOne(t *testing.T) {
 		{"looks", func(p string) error { return take(0, 1, names(p)...) }},
 		{"a look", func(p string) error { return take(0, 1, p) }},
 		{"a refund", func(p string) error {
-			r := pglimit.Request{Limiter: "test", Key: p, Limit: limit, Tokens: 1, Unit: 1}
+			r := rate.Request{Limiter: "test", Key: p, Limit: limit, Tokens: 1, Unit: 1}
 			return strategy.GiveBack(t.Context(), on(session), []pglimit.Refund{{Request: r, At: time.Now()}})
 		}},
 		{"a reset", func(p string) error { return strategy.Reset(t.Context(), on(session), "test", p) }},

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/pglimit/rate"
 	"github.com/pglimit/ratelimit/strategies"
 )
 
@@ -28,15 +29,15 @@ func TestWhatOthersPlantedIsNotCalled(t *testing.T) {
 			t.Fatalf("what was planted is not in the way: %v", err)
 		}
 		limit := pglimit.Every(time.Hour)
-		if strategy.Check(&pglimit.Request{Limit: hours.WithBurst(5)}) == nil {
+		if strategy.Check(&rate.Request{Limit: hours.WithBurst(5)}) == nil {
 			limit = limit.WithBurst(5)
 		}
-		ask := func(key string, tokens, unit int64, l pglimit.Limit) pglimit.Request {
-			return pglimit.Request{Limiter: "test", Key: key, Limit: l, Tokens: tokens, Unit: unit}
+		ask := func(key string, tokens, unit int64, l pglimit.Limit) rate.Request {
+			return rate.Request{Limiter: "test", Key: key, Limit: l, Tokens: tokens, Unit: unit}
 		}
 		slower := limit
 		slower.Period *= 2
-		for _, requests := range [][]pglimit.Request{
+		for _, requests := range [][]rate.Request{
 			{ask("k", 1, 1, limit)}, {ask("k", 1, 1, limit)}, {ask("k", 0, 1, limit)}, {ask("k", limit.Burst, 1, limit)}, {ask("k", 1, 1, limit)},
 			{ask("l", 1, 1, limit), ask("k", 1, 1, limit), ask("m", limit.Burst, 1, limit)}, {ask("l", 1, 1, slower)}, {ask("l", 1, 1, limit), ask("m", 0, 1, slower)},
 		} {
@@ -73,14 +74,14 @@ func TestWhatOthersPlantedIsNotCalled(t *testing.T) {
 			}
 			takeAll(t, conn, strategy, ask("leased", 1, 1, slower))
 		}
-		if strategy.Check(&pglimit.Request{Limit: limit, ID: "id"}) == nil {
+		if strategy.Check(&rate.Request{Limit: limit, ID: "id"}) == nil {
 			r := ask("once", 1, 1, limit)
 			r.ID, r.IDTTL = "id", time.Minute
 			for range 2 {
 				takeAll(t, conn, strategy, r)
 			}
 		}
-		if strategy.Check(&pglimit.Request{Limit: limit, Block: &hourly}) == nil {
+		if strategy.Check(&rate.Request{Limit: limit, Block: &hourly}) == nil {
 			for range 10 {
 				for tokens := range int64(2) {
 					r := ask("blocked", tokens, 1, limit)

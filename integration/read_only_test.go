@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/pglimit/rate"
 	"github.com/pglimit/ratelimit/strategies"
 )
 
@@ -25,9 +26,9 @@ func TestTokenBucketDeniesReadOnly(t *testing.T) {
 	standby := newPool(t, databaseURL(pool), 4)
 	for name, db := range map[string]database{"in a transaction": tx, "outside": standby} {
 		ask := func(tokens int64, keys ...string) ([]pglimit.Decision, error) {
-			var requests []pglimit.Request
+			var requests []rate.Request
 			for _, key := range keys {
-				requests = append(requests, pglimit.Request{Limiter: "test", Key: key, Limit: hours, Tokens: tokens, Unit: 1})
+				requests = append(requests, rate.Request{Limiter: "test", Key: key, Limit: hours, Tokens: tokens, Unit: 1})
 			}
 			return strategy.Take(t.Context(), on(db), requests)
 		}
@@ -54,8 +55,8 @@ func TestTokenBucketDeniesReadOnly(t *testing.T) {
 			}
 		}
 	}
-	once := pglimit.Request{Limiter: "test", Key: "ahead", Limit: hours, Tokens: 1, Unit: 1, ID: "1", IDTTL: time.Minute}
-	if decisions, err := strategy.Take(t.Context(), on(standby), []pglimit.Request{once}); err != nil || decisions[0].Allowed {
+	once := rate.Request{Limiter: "test", Key: "ahead", Limit: hours, Tokens: 1, Unit: 1, ID: "1", IDTTL: time.Minute}
+	if decisions, err := strategy.Take(t.Context(), on(standby), []rate.Request{once}); err != nil || decisions[0].Allowed {
 		t.Errorf("with an ID: %+v, %v", decisions, err)
 	}
 	if allowText(t, standby, "ahead", "1/1000h", 1) {
@@ -63,9 +64,9 @@ func TestTokenBucketDeniesReadOnly(t *testing.T) {
 	}
 	// What could be granted is an error there, whichever way it goes.
 	for _, keys := range [][]string{{"new"}, {"taken", "new"}, {"spare"}, {"spare", "spare"}, {"spare", "spare 2"}} {
-		var requests []pglimit.Request
+		var requests []rate.Request
 		for _, key := range keys {
-			requests = append(requests, pglimit.Request{Limiter: "test", Key: key, Limit: burst, Tokens: 2, Unit: 1})
+			requests = append(requests, rate.Request{Limiter: "test", Key: key, Limit: burst, Tokens: 2, Unit: 1})
 		}
 		if _, err := strategy.Take(t.Context(), on(standby), requests); sqlState(err) != "25006" {
 			t.Errorf("%v: %v", keys, err)

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/pglimit/rate"
 	"github.com/pglimit/ratelimit/strategies"
 )
 
@@ -21,7 +22,7 @@ func TestReindexDoesNotDeadlockWithTakes(t *testing.T) {
 	eachStrategy(t, func(t *testing.T, admin *pgxpool.Pool, strategy strategies.Strategy) {
 		pool := newPool(t, withParameter(databaseURL(admin), "deadlock_timeout", "10ms"), 8)
 		limit, block := pglimit.Every(time.Millisecond), pglimit.Block{After: 2, Within: time.Second, For: time.Millisecond, Max: time.Millisecond}
-		groups := strategy.Check(&pglimit.Request{Limit: limit, Group: 1}) == nil // and IDs and blocks
+		groups := strategy.Check(&rate.Request{Limit: limit, Group: 1}) == nil // and IDs and blocks
 		ctx, stop := context.WithCancel(t.Context())
 		defer stop()
 		var work sync.WaitGroup
@@ -92,12 +93,12 @@ func TestPeekWhereNothingCanBeWritten(t *testing.T) {
 		pool := newPool(t, withParameter(databaseURL(admin), "default_transaction_read_only", "on"), 2)
 		take(t, admin, strategy, "k", hours)
 		for key, allowed := range map[string]bool{"k": false, "new": true} {
-			d := takeAll(t, pool, strategy, pglimit.Request{Limiter: "test", Key: key, Limit: hours, Unit: 1})[0]
+			d := takeAll(t, pool, strategy, rate.Request{Limiter: "test", Key: key, Limit: hours, Unit: 1})[0]
 			if d.Allowed != allowed {
 				t.Errorf("a peek at %s: %+v", key, d)
 			}
 		}
-		two := []pglimit.Request{{Limiter: "test", Key: "k", Limit: hours, Unit: 1}, {Limiter: "test", Key: "new", Limit: hours, Unit: 1}}
+		two := []rate.Request{{Limiter: "test", Key: "k", Limit: hours, Unit: 1}, {Limiter: "test", Key: "new", Limit: hours, Unit: 1}}
 		if d := takeAll(t, pool, strategy, two...); d[0].Allowed || !d[1].Allowed {
 			t.Errorf("a peek at two: %+v", d)
 		}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/pglimit/rate"
 	"github.com/pglimit/ratelimit/strategies/strategytest/model"
 )
 
@@ -24,10 +25,10 @@ func (p *replay) peek(k *replayedKey) {
 
 // takeSeveral of up to eight buckets or the same ones; a bucket has one limit in a call.
 func (p *replay) takeSeveral() int {
-	if p.IntN(3) == 0 && p.strategy.Check(&pglimit.Request{Limit: p.limits[0], Group: 1}) == nil {
+	if p.IntN(3) == 0 && p.strategy.Check(&rate.Request{Limit: p.limits[0], Group: 1}) == nil {
 		return p.takeGroups()
 	}
-	requests := make([]pglimit.Request, 2+p.IntN(7))
+	requests := make([]rate.Request, 2+p.IntN(7))
 	limits := make(map[string]pglimit.Limit)
 	for i := range requests {
 		k := oneOf(p, p.keys)
@@ -45,7 +46,7 @@ func (p *replay) takeSeveral() int {
 
 // takeGroups takes for one group or two, each from two buckets or more, or from none.
 func (p *replay) takeGroups() int {
-	var requests []pglimit.Request
+	var requests []rate.Request
 	limits := make(map[string]pglimit.Limit)
 	for group := range 1 + p.IntN(2) {
 		for _, i := range p.Perm(len(p.keys))[:2+p.IntN(len(p.keys)-1)] {
@@ -63,8 +64,8 @@ func (p *replay) takeGroups() int {
 }
 
 // denied says whether a bucket of the group lacks tokens.
-func (p *replay) denied(requests []pglimit.Request, group int) bool {
-	return group != 0 && slices.ContainsFunc(requests, func(r pglimit.Request) bool {
+func (p *replay) denied(requests []rate.Request, group int) bool {
+	return group != 0 && slices.ContainsFunc(requests, func(r rate.Request) bool {
 		k := p.named(r.Key)
 		return r.Group == group && k.bucket.Report(p.asOf(k), modelled(r.Limit), r.Unit).Remaining < r.Tokens
 	})
@@ -87,7 +88,7 @@ func (p *replay) named(name string) *replayedKey {
 	return p.keys[slices.IndexFunc(p.keys, func(k *replayedKey) bool { return k.name == name })]
 }
 
-func (p *replay) take(requests ...pglimit.Request) {
+func (p *replay) take(requests ...rate.Request) {
 	p.Helper()
 	p.at()
 	decisions, err := p.ask(requests)
@@ -113,7 +114,7 @@ func (p *replay) take(requests ...pglimit.Request) {
 		p.note("key %s takes %d in units of %d at %v (price %d), %v ahead: granted %d; %d of %d requests: %+v", k.name, r.Tokens, r.Unit, r.Limit, l.Token, r.Ahead, granted, i+1, len(requests), k.bucket)
 		want := p.decision(k, l, r, granted, decisions[i].At)
 		want.Delay = time.Duration(max(0, delay-(want.At.UnixNano()-now)))
-		if i < len(requests)-1 && slices.ContainsFunc(requests[i+1:], func(next pglimit.Request) bool { return next.Key == r.Key }) {
+		if i < len(requests)-1 && slices.ContainsFunc(requests[i+1:], func(next rate.Request) bool { return next.Key == r.Key }) {
 			// Only what is granted is compared: the rest may be told before or after the others.
 			decisions[i] = pglimit.Decision{Allowed: decisions[i].Allowed, Granted: decisions[i].Granted, Delay: decisions[i].Delay, At: decisions[i].At}
 			want = pglimit.Decision{Allowed: want.Allowed, Granted: want.Granted, Delay: want.Delay, At: want.At}
@@ -127,7 +128,7 @@ func (p *replay) take(requests ...pglimit.Request) {
 }
 
 // ask, for each bucket by itself if a row is ahead of the clock: an array call gives up then.
-func (p *replay) ask(requests []pglimit.Request) ([]pglimit.Decision, error) {
+func (p *replay) ask(requests []rate.Request) ([]pglimit.Decision, error) {
 	p.Helper()
 	decisions, err := p.strategy.Take(p.Context(), on(p.pool), requests)
 	if !errors.Is(err, pglimit.ErrNothingTaken) {
@@ -136,7 +137,7 @@ func (p *replay) ask(requests []pglimit.Request) ([]pglimit.Decision, error) {
 	decisions = make([]pglimit.Decision, len(requests))
 	var ahead bool
 	for _, k := range p.keys {
-		var own []pglimit.Request
+		var own []rate.Request
 		for _, r := range requests {
 			if r.Key == k.name {
 				own = append(own, r)
@@ -174,7 +175,7 @@ func (p *replay) asOf(k *replayedKey) int64 {
 
 // decision as the model tells it. After a step back that is too small to be one, it may be
 // dated as its row is, which is a little ahead.
-func (p *replay) decision(k *replayedKey, l model.Limit, r pglimit.Request, granted int64, dated time.Time) pglimit.Decision {
+func (p *replay) decision(k *replayedKey, l model.Limit, r rate.Request, granted int64, dated time.Time) pglimit.Decision {
 	unit, at := max(1, r.Unit), p.now
 	if row, is := k.bucket.(*model.Bucket); is && row.At > p.now && row.At <= p.now+model.Step && dated.UnixNano() == row.At {
 		at = row.At
@@ -305,7 +306,7 @@ func (p *replay) lease(leaser pglimit.Leaser, k *replayedKey) {
 		p.fail(k, "%d tokens until %v, want %d until %v", got.Tokens, got.Until, n, time.Unix(0, until).UTC())
 	}
 	if !ahead {
-		p.compare(k, got.Left, p.decision(k, l, pglimit.Request{Unit: 1}, 0, got.Left.At))
+		p.compare(k, got.Left, p.decision(k, l, rate.Request{Unit: 1}, 0, got.Left.At))
 	}
 	if !got.At.Equal(got.Left.At) {
 		p.fail(k, "leased at %v, and seen at %v", got.At, got.Left.At)

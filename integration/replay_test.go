@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/pglimit/rate"
 	"github.com/pglimit/ratelimit/strategies"
 	"github.com/pglimit/ratelimit/strategies/strategytest/model"
 )
@@ -109,7 +110,7 @@ func newReplay(t *testing.T, pool *pgxpool.Pool, strategy strategies.Strategy, s
 	}
 	for len(p.limits) < 4 {
 		l := pglimit.Limit{Tokens: oneOf(p, tokens), Period: oneOf(p, periods), Burst: oneOf(p, bursts)}
-		if strategy.Check(&pglimit.Request{Limit: l}) != nil {
+		if strategy.Check(&rate.Request{Limit: l}) != nil {
 			l.Burst = 1
 		}
 		if l.Validate() == nil {
@@ -254,14 +255,14 @@ func (p *replay) limitOf(k *replayedKey) pglimit.Limit {
 
 func modelled(l pglimit.Limit) model.Limit { return model.NewLimit(l.Tokens, l.Period, l.Burst) }
 
-func (p *replay) request(k *replayedKey, l pglimit.Limit) pglimit.Request {
-	r := pglimit.Request{Limiter: p.limiter, Key: k.name, Limit: l}
+func (p *replay) request(k *replayedKey, l pglimit.Limit) rate.Request {
+	r := rate.Request{Limiter: p.limiter, Key: k.name, Limit: l}
 	r.Tokens = min(l.Burst, oneOf(p, []int64{1, 1, 1, 2, 3, max(1, l.Burst/3), l.Burst}))
 	r.Unit = r.Tokens
 	if p.IntN(4) == 0 { // as much as there is
 		r.Tokens = r.Unit * oneOf(p, []int64{1, 2, 7, 1 << 32})
 	}
-	if p.strategy.Check(&pglimit.Request{Limit: pglimit.Every(time.Second), Ahead: 1}) == nil && p.IntN(3) == 0 {
+	if p.strategy.Check(&rate.Request{Limit: pglimit.Every(time.Second), Ahead: 1}) == nil && p.IntN(3) == 0 {
 		const day = 24 * time.Hour
 		token := l.Token()
 		r.Ahead = min(oneOf(p, []time.Duration{1, token - 1, token, token + 1, 5 * min(token, day), l.Window(), 3 * min(l.Window(), day)}), 2*day)

@@ -24,9 +24,9 @@ func takeKeys(t *testing.T, pool *pgxpool.Pool, s strategies.Strategy, limit pgl
 	t.Helper()
 	const each = 100
 	for from := 0; from < keys; from += each {
-		var requests []pglimit.Request
+		var requests []rate.Request
 		for i := from; i < min(keys, from+each); i++ {
-			requests = append(requests, pglimit.Request{Limiter: "test", Key: "key:" + strconv.Itoa(i), Limit: limit, Tokens: 1, Unit: 1})
+			requests = append(requests, rate.Request{Limiter: "test", Key: "key:" + strconv.Itoa(i), Limit: limit, Tokens: 1, Unit: 1})
 		}
 		takeAll(t, pool, s, requests...)
 	}

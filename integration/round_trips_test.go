@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/pglimit/rate"
 	"github.com/pglimit/ratelimit/strategies"
 )
 
@@ -72,7 +73,7 @@ func tripWays(t *testing.T, pool *pgxpool.Pool, conn *pgx.Conn, strategy strateg
 		}
 	}
 	ways := make(map[string]func(*atomic.Int64) int64)
-	if strategy.Check(&pglimit.Request{Limit: pglimit.Every(time.Second), Ahead: 1}) == nil {
+	if strategy.Check(&rate.Request{Limit: pglimit.Every(time.Second), Ahead: 1}) == nil {
 		plenty := hours.WithBurst(100)
 		asked := 0
 		granted := func(key string) pglimit.Decision {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/pglimit/rate"
 	"github.com/pglimit/ratelimit/strategies"
 )
 
@@ -273,7 +274,7 @@ func TestADenialThatWaitedBehindABlockDoesNotCount(t *testing.T) {
 	takeOrBlock(t, first, "k", hours, 1, block)
 	told := make(chan pglimit.Decision, 1)
 	go func() {
-		decisions, err := strategies.TokenBucket{}.Take(t.Context(), on(second), []pglimit.Request{{Limiter: "test", Key: "k", Limit: hours, Tokens: 1, Unit: 1, Block: &block}})
+		decisions, err := strategies.TokenBucket{}.Take(t.Context(), on(second), []rate.Request{{Limiter: "test", Key: "k", Limit: hours, Tokens: 1, Unit: 1, Block: &block}})
 		if err != nil {
 			t.Error(err)
 			decisions = make([]pglimit.Decision, 1)

@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/pglimit/rate"
 	"github.com/pglimit/ratelimit/strategies"
 )
 
@@ -54,11 +55,11 @@ func (b setClock) time(since time.Duration) time.Time {
 	return time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC).Add(since)
 }
 
-func (b setClock) request(l pglimit.Limit, tokens int64) pglimit.Request {
-	return pglimit.Request{Limiter: "test", Key: b.key, Limit: l, Tokens: tokens, Unit: max(tokens, 1)}
+func (b setClock) request(l pglimit.Limit, tokens int64) rate.Request {
+	return rate.Request{Limiter: "test", Key: b.key, Limit: l, Tokens: tokens, Unit: max(tokens, 1)}
 }
 
-func (b setClock) ask(r pglimit.Request) pglimit.Decision {
+func (b setClock) ask(r rate.Request) pglimit.Decision {
 	b.Helper()
 	return takeAll(b.T, b.pool, strategies.TokenBucket{}, r)[0]
 }
@@ -137,6 +138,6 @@ func moveClock(t *testing.T, pool *pgxpool.Pool, by time.Duration) {
 	execute(t, pool, "update public.clock set now_ns = now_ns + $1", by.Nanoseconds())
 }
 
-func ask(key string, limit pglimit.Limit, tokens, unit int64) pglimit.Request {
-	return pglimit.Request{Limiter: "test", Key: key, Limit: limit, Tokens: tokens, Unit: unit}
+func ask(key string, limit pglimit.Limit, tokens, unit int64) rate.Request {
+	return rate.Request{Limiter: "test", Key: key, Limit: limit, Tokens: tokens, Unit: unit}
 }

@@ -43,11 +43,11 @@ func said(d pglimit.Decision) string {
 func strategyOutcomes(ctx context.Context, name string, session rate.Session, strategy strategies.Strategy) (o outcomes) {
 	name += " " + strategy.Name()
 	limit := pglimit.Every(time.Hour)
-	if strategy.Check(&pglimit.Request{Limit: limit.WithBurst(5)}) == nil {
+	if strategy.Check(&rate.Request{Limit: limit.WithBurst(5)}) == nil {
 		limit.Burst = 5
 	}
-	ask := func(key string, tokens int64) pglimit.Request {
-		return pglimit.Request{Limiter: name, Key: key, Limit: limit, Tokens: min(tokens, limit.Burst), Unit: 1}
+	ask := func(key string, tokens int64) rate.Request {
+		return rate.Request{Limiter: name, Key: key, Limit: limit, Tokens: min(tokens, limit.Burst), Unit: 1}
 	}
 	all := func(what string, err error, decisions ...pglimit.Decision) {
 		var texts []string
@@ -56,7 +56,7 @@ func strategyOutcomes(ctx context.Context, name string, session rate.Session, st
 		}
 		o.add(name+": "+what, strings.Join(texts, "; "), err)
 	}
-	take := func(what string, requests ...pglimit.Request) (first pglimit.Decision) {
+	take := func(what string, requests ...rate.Request) (first pglimit.Decision) {
 		decisions, err := strategy.Take(ctx, session, requests)
 		all(what, err, decisions...)
 		if len(decisions) > 0 {
@@ -82,12 +82,12 @@ func strategyOutcomes(ctx context.Context, name string, session rate.Session, st
 	o.add(name+": refund", "done", strategy.GiveBack(ctx, session, []pglimit.Refund{{Request: back, At: granted.At}}))
 	take("after the refund", ask("k", 0))
 	if bucket, is := strategy.(strategies.TokenBucket); is {
-		whole := func(key string, tokens int64) pglimit.Request {
+		whole := func(key string, tokens int64) rate.Request {
 			r := ask(key, tokens)
 			r.Unit = max(r.Tokens, 1)
 			return r
 		}
-		take("groups", grouped([]pglimit.Request{whole("g", 2), whole("h", 5)}, []pglimit.Request{whole("g", 1), whole("h", 1)}, []pglimit.Request{whole("g", 3)})...)
+		take("groups", grouped([]rate.Request{whole("g", 2), whole("h", 5)}, []rate.Request{whole("g", 1), whole("h", 1)}, []rate.Request{whole("g", 3)})...)
 		once, block, peek := whole("once", 2), whole("block", 5), whole("block", 0)
 		once.ID, once.IDTTL = "an ID", time.Hour
 		block.Block, peek.Block = &hourly, &hourly

@@ -15,6 +15,7 @@ import (
 
 	"github.com/pglimit/ratelimit/migrations"
 	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/pglimit/rate"
 	"github.com/pglimit/ratelimit/strategies"
 )
 
@@ -155,7 +156,7 @@ func plannedOutcomes(t *testing.T, setting, value string) (o outcomes, dear map[
 	for _, strategy := range strategies.All() {
 		o = append(o, strategyOutcomes(ctx, "planned", on(pool), strategy)...)
 		// The clock has stepped back since the row was written.
-		r := pglimit.Request{Limiter: "ahead", Key: "k", Limit: pglimit.Every(time.Hour), Tokens: 1, Unit: 1}
+		r := rate.Request{Limiter: "ahead", Key: "k", Limit: pglimit.Every(time.Hour), Tokens: 1, Unit: 1}
 		takeAll(t, pool, strategy, r)
 		ahead := "at_ns = at_ns + 86400000000000, full_ns = full_ns + 86400000000000"
 		switch strategy.Name() {
@@ -189,7 +190,7 @@ func TestAReadOnlyRoleIsToldSo(t *testing.T) {
 	t.Parallel()
 	pool := setUp(t, []value{{"default_transaction_read_only", "on"}})
 	for _, strategy := range strategies.All() {
-		for _, requests := range [][]pglimit.Request{asks(hours, "k"), asks(hours, "k", "l")} {
+		for _, requests := range [][]rate.Request{asks(hours, "k"), asks(hours, "k", "l")} {
 			_, err := strategy.Take(t.Context(), on(pool), requests)
 			wantSays(t, err, "default_transaction_read_only")
 		}

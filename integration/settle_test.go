@@ -10,6 +10,7 @@ import (
 
 	"github.com/pglimit/ratelimit/pglimit"
 	"github.com/pglimit/ratelimit/pglimit/pglimittest"
+	"github.com/pglimit/ratelimit/pglimit/rate"
 	"github.com/pglimit/ratelimit/strategies"
 )
 
@@ -76,14 +77,14 @@ func TestRequestsWhoseSumIsTooLarge(t *testing.T) {
 	const tokens = int64(1) << 62
 	eachTokenBucket(t, func(t *testing.T, pool *pgxpool.Pool, strategy strategies.Strategy) {
 		limit := pglimit.PerSecond(pglimit.MaxRate).WithBurst(int64(pglimit.MaxWindow)) // a token is back in a nanosecond
-		if strategy.Check(&pglimit.Request{Limit: limit}) != nil {
+		if strategy.Check(&rate.Request{Limit: limit}) != nil {
 			t.Skip("it has one token")
 		}
-		ask := func(key string, unit int64, limit pglimit.Limit) pglimit.Request {
-			return pglimit.Request{Limiter: "test", Key: key, Limit: limit, Tokens: tokens, Unit: unit}
+		ask := func(key string, unit int64, limit pglimit.Limit) rate.Request {
+			return rate.Request{Limiter: "test", Key: key, Limit: limit, Tokens: tokens, Unit: unit}
 		}
 		slow := hours.WithBurst(10)
-		for name, requests := range map[string][]pglimit.Request{
+		for name, requests := range map[string][]rate.Request{
 			"one key":      {ask("a", tokens, limit), ask("a", tokens, limit)},
 			"among others": {ask("b", tokens, limit), ask("b", tokens, limit), ask("c", 1, slow), ask("c", 1, slow)},
 		} {

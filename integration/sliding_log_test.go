@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/pglimit/rate"
 	"github.com/pglimit/ratelimit/strategies"
 )
 
@@ -119,7 +120,7 @@ func TestADenialIsDecidedBehindTheLock(t *testing.T) {
 func TestAnIntervalThatCannotBe(t *testing.T) {
 	t.Parallel()
 	for _, interval := range []time.Duration{-1, pglimit.MaxWindow + 1} {
-		if err := (strategies.SlidingLog{MinInterval: interval}).Check(&pglimit.Request{Limit: pglimit.PerSecond(1)}); err == nil {
+		if err := (strategies.SlidingLog{MinInterval: interval}).Check(&rate.Request{Limit: pglimit.PerSecond(1)}); err == nil {
 			t.Errorf("%v is accepted", interval)
 		}
 	}
@@ -190,7 +191,7 @@ func TestADenialBesideAReset(t *testing.T) {
 		go func() {
 			var a answer
 			for a.decisions == nil && (a.err == nil || errors.Is(a.err, pglimit.ErrNothingTaken)) {
-				a.decisions, a.err = log.Take(t.Context(), on(pool), []pglimit.Request{ask(key, limit, 1, 1)})
+				a.decisions, a.err = log.Take(t.Context(), on(pool), []rate.Request{ask(key, limit, 1, 1)})
 			}
 			answers <- a
 		}()

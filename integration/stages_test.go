@@ -56,7 +56,7 @@ func (f fleet) run(ctx context.Context, t *testing.T, pool *pgxpool.Pool) (repor
 		work.Go(func() {
 			random := rand.New(rand.NewPCG(uint64(i), 11))
 			for once := false; !once || ctx.Err() == nil || unleased(); once = true {
-				request := pglimit.Request{Key: "key:" + strconv.Itoa(random.IntN(f.keys)), Tokens: 1}
+				request := rate.Request{Key: "key:" + strconv.Itoa(random.IntN(f.keys)), Tokens: 1}
 				if len(f.costs) > 0 {
 					request.Tokens = f.costs[random.IntN(len(f.costs))]
 				}
@@ -66,7 +66,7 @@ func (f fleet) run(ctx context.Context, t *testing.T, pool *pgxpool.Pool) (repor
 					t.Error(err)
 					return
 				}
-				histories[i].Record(request.Key, request, d)
+				histories[i].Record(request.Key, request.Tokens, request.Unit, d)
 			}
 		})
 	}
@@ -248,7 +248,7 @@ func TestEveryTokenOfImpatientCallersIsAccountedFor(t *testing.T) {
 				}
 				var taken int64
 				for key := range keys {
-					decisions, err := strategy.Take(t.Context(), on(pool), []pglimit.Request{{Limiter: config.Name, Key: "key:" + strconv.Itoa(key), Limit: limit, Unit: 1}})
+					decisions, err := strategy.Take(t.Context(), on(pool), []rate.Request{{Limiter: config.Name, Key: "key:" + strconv.Itoa(key), Limit: limit, Unit: 1}})
 					must(t, err)
 					taken += limit.Burst - decisions[0].Remaining
 				}

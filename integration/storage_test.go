@@ -18,6 +18,7 @@ import (
 	"github.com/pglimit/ratelimit/internal/pgserver"
 	"github.com/pglimit/ratelimit/migrations"
 	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/pglimit/rate"
 	"github.com/pglimit/ratelimit/strategies"
 	"github.com/pglimit/ratelimit/strategies/audit"
 )
@@ -112,8 +113,8 @@ func TestStorageWaitsWithoutStoppingOthers(t *testing.T) {
 	eventually(t, pool, `select exists (select from pg_locks l join pg_database d on d.oid = l.database and d.datname = current_database()
 		where l.mode = 'AccessExclusiveLock' and not l.granted)`)
 	// A take of others comes through when the wait is given up.
-	others := pglimit.Request{Limiter: "test", Key: "others", Limit: limit, Tokens: 1, Unit: 1}
-	if _, err := (strategies.TokenBucket{}).Take(soon(t, time.Minute), on(pool), []pglimit.Request{others}); err != nil {
+	others := rate.Request{Limiter: "test", Key: "others", Limit: limit, Tokens: 1, Unit: 1}
+	if _, err := (strategies.TokenBucket{}).Take(soon(t, time.Minute), on(pool), []rate.Request{others}); err != nil {
 		t.Errorf("others are queued behind it: %v", err)
 	}
 	commit(t, holder)
@@ -181,8 +182,8 @@ func TestUnloggedTablesAreEmptyAfterACrash(t *testing.T) {
 		for round := range rounds {
 			before := query[string](t, pool, `select pg_current_wal_insert_lsn()::text`)
 			for i := range grants {
-				r := pglimit.Request{Limiter: "test", Key: fmt.Sprint(round*grants + i), Limit: limit, Tokens: 1, Unit: 1, Durability: pglimit.Durable}
-				if d, err := s.Take(t.Context(), on(pool), []pglimit.Request{r}); err != nil || !d[0].Allowed {
+				r := rate.Request{Limiter: "test", Key: fmt.Sprint(round*grants + i), Limit: limit, Tokens: 1, Unit: 1, Durability: pglimit.Durable}
+				if d, err := s.Take(t.Context(), on(pool), []rate.Request{r}); err != nil || !d[0].Allowed {
 					t.Fatal(d, err)
 				}
 			}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/pglimit/ratelimit/cleanup"
 	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/pglimit/rate"
 	"github.com/pglimit/ratelimit/strategies"
 )
 
@@ -37,8 +38,8 @@ func TestCleanupAndTakesOfTheSameRows(t *testing.T) {
 			t.Parallel()
 			limit := inParts(strategy, pglimit.Every(time.Hour).WithBurst(3))
 			const keys, callers = 40, 4
-			request := func(key int) pglimit.Request {
-				return pglimit.Request{Limiter: "same rows", Key: fmt.Sprint("key ", key), Limit: limit, Tokens: 1, Unit: 1}
+			request := func(key int) rate.Request {
+				return rate.Request{Limiter: "same rows", Key: fmt.Sprint("key ", key), Limit: limit, Tokens: 1, Unit: 1}
 			}
 			var removed int64
 			for round := 0; round < 3 || removed == 0 && round < 100; round++ { // on a busy machine the takes may be faster
@@ -112,7 +113,7 @@ func TestCleanupOfManyRowsWhileTakesGoOn(t *testing.T) {
 					return
 				default:
 				}
-				takeAll(t, pool, strategy, pglimit.Request{Limiter: "used", Key: fmt.Sprint("key ", i%1000), Limit: pglimit.Every(time.Hour), Tokens: 1, Unit: 1})
+				takeAll(t, pool, strategy, rate.Request{Limiter: "used", Key: fmt.Sprint("key ", i%1000), Limit: pglimit.Every(time.Hour), Tokens: 1, Unit: 1})
 				takes.Add(1)
 			}
 		})

@@ -23,6 +23,7 @@ import (
 
 	"github.com/pglimit/ratelimit/internal/bucket"
 	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/pglimit/rate"
 	"github.com/pglimit/ratelimit/strategies"
 	"github.com/pglimit/ratelimit/strategies/audit"
 )
@@ -31,7 +32,7 @@ import (
 func reservers(t *testing.T, test func(*testing.T, *pgxpool.Pool, strategies.Strategy)) {
 	t.Helper()
 	eachStrategy(t, func(t *testing.T, pool *pgxpool.Pool, strategy strategies.Strategy) {
-		if strategy.Check(&pglimit.Request{Limit: pglimit.Every(time.Second), Ahead: 1}) != nil {
+		if strategy.Check(&rate.Request{Limit: pglimit.Every(time.Second), Ahead: 1}) != nil {
 			t.Skip("it cannot reserve")
 		}
 		test(t, pool, inTokens(strategy))
@@ -217,7 +218,7 @@ func TestWaitersWhoGiveUpLoseNothingAndAreNeverOver(t *testing.T) {
 // owed is how many tokens the bucket k owes.
 func owed(t *testing.T, pool *pgxpool.Pool, strategy strategies.Strategy, limit pglimit.Limit) int64 {
 	t.Helper()
-	d := takeAll(t, pool, strategy, pglimit.Request{Limiter: "test", Key: "k", Limit: limit, Unit: 1})[0]
+	d := takeAll(t, pool, strategy, rate.Request{Limiter: "test", Key: "k", Limit: limit, Unit: 1})[0]
 	return bucket.Refilled(limit, d.ResetAfter)
 }
 

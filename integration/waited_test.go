@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/pglimit/rate"
 	"github.com/pglimit/ratelimit/strategies"
 )
 
@@ -105,7 +106,7 @@ func TestACommitThatFailsIsNoGrant(t *testing.T) {
 			if d, err := tryTake(t, db, strategy, "k", hours); err == nil {
 				t.Errorf("%s: %+v without an error", name, d)
 			}
-			_, err := strategy.Take(t.Context(), on(db), []pglimit.Request{
+			_, err := strategy.Take(t.Context(), on(db), []rate.Request{
 				{Limiter: "test", Key: "a", Limit: hours, Tokens: 1, Unit: 1},
 				{Limiter: "test", Key: "b", Limit: hours, Tokens: 1, Unit: 1},
 			})
@@ -251,19 +252,19 @@ func TestADenialDoesNotWaitForWhoUpdatesTheRow(t *testing.T) {
 	t.Parallel()
 	pool, s := newMigrated(t), strategies.TokenBucket{}
 	limit := pglimit.Every(time.Hour).WithBurst(5)
-	ask := func(key string, tokens int64) pglimit.Request {
-		return pglimit.Request{Limiter: "test", Key: key, Limit: limit, Tokens: tokens, Unit: tokens}
+	ask := func(key string, tokens int64) rate.Request {
+		return rate.Request{Limiter: "test", Key: key, Limit: limit, Tokens: tokens, Unit: tokens}
 	}
 	for _, key := range []string{"a", "b"} {
-		if _, err := s.Take(t.Context(), on(pool), []pglimit.Request{ask(key, 1)}); err != nil {
+		if _, err := s.Take(t.Context(), on(pool), []rate.Request{ask(key, 1)}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	holder := begin(t, pool)
-	if _, err := s.Take(t.Context(), on(holder), []pglimit.Request{ask("a", 1)}); err != nil {
+	if _, err := s.Take(t.Context(), on(holder), []rate.Request{ask("a", 1)}); err != nil {
 		t.Fatal(err)
 	}
-	for name, requests := range map[string][]pglimit.Request{
+	for name, requests := range map[string][]rate.Request{
 		"alone":             {ask("a", 5)},
 		"with others":       {ask("a", 5), ask("b", 5), ask("c", 1)},
 		"as one of several": {ask("a", 5), ask("a", 5)},
@@ -290,7 +291,7 @@ func TestTwoPlansForTheSameTokensAreNotBothKept(t *testing.T) {
 	granted := make(chan int64, 2)
 	for range cap(granted) {
 		go func() {
-			decisions, err := s.Take(t.Context(), on(pool), []pglimit.Request{ask("k", limit, 60, 60)})
+			decisions, err := s.Take(t.Context(), on(pool), []rate.Request{ask("k", limit, 60, 60)})
 			if err != nil {
 				t.Error(err)
 				decisions = make([]pglimit.Decision, 1)

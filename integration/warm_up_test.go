@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/pglimit/rate"
 	"github.com/pglimit/ratelimit/strategies"
 	"github.com/pglimit/ratelimit/strategies/audit"
 )
@@ -50,7 +51,7 @@ func TestWarmUpWaitsAsGuavaDoes(t *testing.T) {
 			now += int64(run.idle * 1e9)
 			for i, want := range run.waits {
 				clockIs(t, pool, now)
-				d := takeAll(t, pool, test.strategy, pglimit.Request{Limiter: "test", Key: name, Limit: run.limit, Tokens: 1, Unit: 1, Ahead: time.Minute})[0]
+				d := takeAll(t, pool, test.strategy, rate.Request{Limiter: "test", Key: name, Limit: run.limit, Tokens: 1, Unit: 1, Ahead: time.Minute})[0]
 				if !d.Allowed || math.Abs(d.Delay.Seconds()-want) > 0.0006 {
 					t.Errorf("%s, run %d, request %d: %+v, want a delay of %v s", name, r, i, d, want)
 				}
@@ -78,7 +79,7 @@ func (m warmUpModel) stepped(now int64) warmUpModel {
 	return m
 }
 
-func (m *warmUpModel) take(s strategies.WarmUp, now int64, r *pglimit.Request) (d pglimit.Decision) {
+func (m *warmUpModel) take(s strategies.WarmUp, now int64, r *rate.Request) (d pglimit.Decision) {
 	*m = m.stepped(now)
 	now = max(now, m.at)
 	wait, token := max(0, m.free-now), int64(r.Limit.Token())
@@ -108,7 +109,7 @@ func (m *warmUpModel) take(s strategies.WarmUp, now int64, r *pglimit.Request) (
 	return m.tell(now, r, d)
 }
 
-func (m warmUpModel) tell(now int64, r *pglimit.Request, d pglimit.Decision) pglimit.Decision {
+func (m warmUpModel) tell(now int64, r *rate.Request, d pglimit.Decision) pglimit.Decision {
 	d.At = time.Unix(0, now).UTC()
 	if d.RetryAfter = time.Duration((max(0, m.free-now) + 999) / 1000 * 1000); d.RetryAfter == 0 {
 		d.Remaining = r.Limit.Burst
@@ -174,7 +175,7 @@ func TestReplayOfWarmUp(t *testing.T) {
 			}
 		}
 		clockIs(t, pool, now)
-		r := pglimit.Request{Limiter: "test", Key: fmt.Sprint(key), Limit: limit, Tokens: 1 + random.Int64N(limit.Burst)}
+		r := rate.Request{Limiter: "test", Key: fmt.Sprint(key), Limit: limit, Tokens: 1 + random.Int64N(limit.Burst)}
 		r.Unit = r.Tokens
 		if random.IntN(3) == 0 {
 			r.Unit = 1 + random.Int64N(min(3, r.Tokens))
@@ -183,13 +184,13 @@ func TestReplayOfWarmUp(t *testing.T) {
 		if random.IntN(3) == 0 {
 			r.Ahead = time.Duration(random.Int64N(int64(5 * limit.Window())))
 		}
-		var requests []pglimit.Request
+		var requests []rate.Request
 		switch random.IntN(10) {
 		case 0:
 			r.Tokens, r.Ahead = 0, 0
-			requests = []pglimit.Request{r}
+			requests = []rate.Request{r}
 		case 1:
-			requests = []pglimit.Request{r, r}
+			requests = []rate.Request{r, r}
 		case 2:
 			if random.IntN(3) == 0 {
 				must(t, strategy.Reset(t.Context(), on(pool), "test", r.Key))
@@ -216,7 +217,7 @@ func TestReplayOfWarmUp(t *testing.T) {
 				events[of] = nil
 			}
 		default:
-			requests = []pglimit.Request{r}
+			requests = []rate.Request{r}
 		}
 		if len(requests) == 0 {
 			continue

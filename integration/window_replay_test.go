@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/pglimit/rate"
 	"github.com/pglimit/ratelimit/strategies"
 	"github.com/pglimit/ratelimit/strategies/audit"
 )
@@ -97,7 +98,7 @@ func (m windowModel) ends(now int64, limit pglimit.Limit) (ends []int64) {
 	return ends
 }
 
-func (m *windowModel) take(now int64, r *pglimit.Request) (d pglimit.Decision) {
+func (m *windowModel) take(now int64, r *rate.Request) (d pglimit.Decision) {
 	if *m = m.stepped(now); m.last > now { // a little ahead is no step
 		now = m.last
 	}
@@ -127,7 +128,7 @@ func (m *windowModel) take(now int64, r *pglimit.Request) (d pglimit.Decision) {
 	return m.tell(now, r, d)
 }
 
-func (m windowModel) tell(now int64, r *pglimit.Request, d pglimit.Decision) pglimit.Decision {
+func (m windowModel) tell(now int64, r *rate.Request, d pglimit.Decision) pglimit.Decision {
 	ends := m.ends(now, r.Limit)
 	d.At = time.Unix(0, now).UTC()
 	d.Remaining = max(0, r.Limit.Burst-int64(len(ends)))
@@ -210,18 +211,18 @@ func TestReplayOfWindows(t *testing.T) {
 					}
 				}
 				execute(t, pool, "select set_config('pglimit_test.clock_ns', $1::text, false)", fmt.Sprint(now))
-				r := pglimit.Request{Limiter: "test", Key: fmt.Sprint(key), Limit: limit, Tokens: 1 + random.Int64N(limit.Burst)}
+				r := rate.Request{Limiter: "test", Key: fmt.Sprint(key), Limit: limit, Tokens: 1 + random.Int64N(limit.Burst)}
 				r.Unit = 1 + random.Int64N(min(3, r.Tokens))
 				if random.IntN(2) == 0 {
 					r.Unit = r.Tokens
 				}
-				var requests []pglimit.Request
+				var requests []rate.Request
 				switch random.IntN(10) {
 				case 0:
 					r.Tokens = 0
-					requests = []pglimit.Request{r}
+					requests = []rate.Request{r}
 				case 1:
-					requests = []pglimit.Request{r, r}
+					requests = []rate.Request{r, r}
 				case 2:
 					must(t, strategy.Reset(t.Context(), on(pool), "test", r.Key))
 					m.log, m.last, events[key], began[key] = nil, 0, nil, false
@@ -239,7 +240,7 @@ func TestReplayOfWindows(t *testing.T) {
 						events[of], began[of] = nil, true
 					}
 				default:
-					requests = []pglimit.Request{r}
+					requests = []rate.Request{r}
 				}
 				if len(requests) == 0 {
 					continue
@@ -263,7 +264,7 @@ func TestReplayOfWindows(t *testing.T) {
 						refunds[len(refunds)-1].Tokens = got.Granted
 						refunds[len(refunds)-1].Unit = 1
 					}
-					if events[key] = append(events[key], audit.FromDecision(r, got)); !stepped && key == 0 {
+					if events[key] = append(events[key], audit.FromDecision(r.Tokens, r.Unit, got)); !stepped && key == 0 {
 						if report := audit.CheckBy(strategy.Rule(), limit, events[key]); report.Over.Tokens > 0 || !mixed && !began[key] && !report.OK() {
 							t.Fatalf("operation %d: %v", op, report)
 						}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/pglimit/ratelimit/pglimit/rate"
@@ -25,44 +24,26 @@ func (l *Limiter) AllowN(ctx context.Context, key string, n int64) (Decision, er
 	if n < 1 {
 		return Decision{}, tooFew(n)
 	}
-	return l.Do(ctx, Request{Key: key, Tokens: n})
+	return l.decideOne(ctx, &rate.Request{Key: key, Tokens: n}, nil)
 }
 
 // Peek looks at the key's bucket and takes nothing. Allowed says whether Allow
 // would have been granted.
 func (l *Limiter) Peek(ctx context.Context, key string) (Decision, error) {
-	return l.Do(ctx, Request{Key: key})
+	return l.decideOne(ctx, &rate.Request{Key: key}, nil)
 }
 
-// Do decides a request. It needs a Key; these fields may be left out:
+// Do decides a request: see [Request]. Without Tokens it is a peek, which takes nothing.
 //
-//   - Tokens: 0 is a peek, which takes nothing, and never 1: what has to take, such as DoAll, refuses it. A Unit smaller than Tokens takes as many whole units as there are; else the
-//     request is all or nothing.
-//   - Limit, such as that of a customer's plan: the Limiter's own. Each key has one bucket, whatever
-//     the limits: what was used under one limit is used under another. So use a key under one limit
-//     at a time. For several limits on one key, such as one per second and one per day, give each a
-//     Limiter name: see [Limiter.DoAll].
-//   - Limiter, a name: the Limiter's own. [Limiter.Reset] and [Limiter.ResetAll] are for that only: to
-//     reset a bucket of another name, make a Limiter of that name.
-//   - Durability: the stronger of the request's and the Limiter's.
-//   - Ahead: tokens that come back within this time are granted too, and Decision.Delay says when they
-//     may be used.
-//   - MaxWait: Do waits for the tokens, as [Limiter.WaitN] does, but so long at most.
-//   - ID: the request is charged once. If it is sent again within IDTTL, or [Config].IDTTL, because its
-//     outcome was not known, it gets its first decision and is not charged again, also if the limit has
-//     changed since (Decision.Limit is then the earlier one). A denial is not kept: the next try is
-//     decided again. An ID belongs to a key; make one for each request, such as a UUID. If it was
-//     granted another number of tokens before, the error is a [*RequestError]. A Reset
-//     forgives tokens and keeps IDs. What [Config.OnError] decides is not kept. The request costs a round trip: it is
-//     neither combined nor answered by a lease or the memory of denials.
-//
-// An invalid request is a [*RequestError], or a [*LimitError] if the strategy cannot keep its limit, or Postgres does not know its time zone. If the
-// strategy does not know Ahead or ID, the error satisfies errors.Is(err, [errors.ErrUnsupported]).
+// An invalid request is a [*RequestError], or a [*LimitError] if the strategy cannot keep its limit, or Postgres does
+// not know its time zone. If the strategy does not know Ahead or ID, the error satisfies
+// errors.Is(err, [errors.ErrUnsupported]).
 func (l *Limiter) Do(ctx context.Context, request Request) (Decision, error) {
 	if request.MaxWait != 0 {
 		return l.wait(ctx, request, request.MaxWait)
 	}
-	return l.decideOne(ctx, &request, nil)
+	asked := request.asked()
+	return l.decideOne(ctx, &asked, nil)
 }
 
 // DoEach decides several requests, for one key or many, each by itself, as [Limiter.Do] does, without
@@ -78,7 +59,10 @@ func (l *Limiter) DoEach(ctx context.Context, requests ...Request) ([]Decision, 
 	if len(requests) == 0 {
 		return nil, nil
 	}
-	whole, own := l.newClaim(slices.Clone(requests)...), l.ready(ctx)
+	if err := alone(requests); err != nil {
+		return nil, err
+	}
+	whole, own := l.newClaim(requests...), l.ready(ctx)
 	all, each := make([]claim, len(requests)), make([]*claim, len(requests))
 	for i := range all {
 		if err := l.complete(whole, i, own, nil); err != nil {
@@ -159,7 +143,7 @@ func (l *Limiter) DoAll(ctx context.Context, requests ...Request) (Group, error)
 
 // completeGroup completes the requests of a group, and checks them.
 func (l *Limiter) completeGroup(requests []Request, own Limit) (*claim, error) {
-	if err := l.strategy.Check(&Request{Limit: l.Limit(), Tokens: 1, Unit: 1, Group: 1}); err != nil {
+	if err := l.strategy.Check(&rate.Request{Limit: l.Limit(), Tokens: 1, Unit: 1, Group: 1}); err != nil {
 		return nil, err
 	}
 	if l.blocks() {
@@ -168,7 +152,10 @@ func (l *Limiter) completeGroup(requests []Request, own Limit) (*claim, error) {
 	if len(requests) == 0 || len(requests) > maxGroup {
 		return nil, fmt.Errorf("pglimit: DoAll of %d requests: a group has 1 to %d", len(requests), maxGroup)
 	}
-	group, seen := l.newClaim(slices.Clone(requests)...), make(map[rate.Bucket]*Request, len(requests))
+	if err := alone(requests); err != nil {
+		return nil, err
+	}
+	group, seen := l.newClaim(requests...), make(map[rate.Bucket]*rate.Request, len(requests))
 	for i := range group.Requests {
 		r := &group.Requests[i]
 		err := l.completeMember(group, i, own)
@@ -192,15 +179,13 @@ func (l *Limiter) completeMember(group *claim, i int, own Limit) error {
 		return &RequestError{Field: "Unit", Why: fmt.Sprintf("is %d: leave it out, a group is all or nothing (Tokens is %d)", r.Unit, r.Tokens)}
 	case r.Ahead != 0:
 		return &RequestError{Field: "Ahead", Why: fmt.Sprintf("is %v: a group takes only tokens that are there", r.Ahead)}
-	case r.MaxWait != 0:
-		return &RequestError{Field: "MaxWait", Why: fmt.Sprintf("is %v: a group does not wait", r.MaxWait)}
 	case r.ID != "":
 		return &RequestError{Field: "ID", Why: fmt.Sprintf("is %q: a request of a group cannot have one", r.ID)}
 	}
 	if err := checkName(r.Limiter); err != nil {
 		return err
 	}
-	r.Unit, r.Group, r.Block = r.Tokens, 1, nil
+	r.Unit, r.Group = r.Tokens, 1
 	rule, err := l.applyRule(group, i)
 	if err != nil {
 		return err
@@ -209,7 +194,7 @@ func (l *Limiter) completeMember(group *claim, i int, own Limit) error {
 }
 
 // twiceError says of two requests for one bucket what to do instead.
-func twiceError(before, r *Request) error {
+func twiceError(before, r *rate.Request) error {
 	if before.Limit == r.Limit {
 		return &RequestError{Field: "Key", Why: fmt.Sprintf("%q is asked for twice: ask once, for the Tokens of both (%d and %d)", r.Key, before.Tokens, r.Tokens)}
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
 // What a strategy answers is handed on only if it can be an answer to what it was asked.
@@ -60,7 +61,7 @@ func TestNonsenseFailsItsOwnCallersOnly(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		calls := 0
-		s := newServer(func(ctx context.Context, requests []pglimit.Request) ([]pglimit.Decision, error) {
+		s := newServer(func(ctx context.Context, requests []rate.Request) ([]pglimit.Decision, error) {
 			if calls++; calls == 1 {
 				return answer(pglimit.Decision{RetryAfter: time.Hour, Remaining: -1})(ctx, requests)
 			}

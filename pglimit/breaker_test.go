@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
 // outage is a pool, and a strategy, whose server can be away: it refuses connections, or is
@@ -27,7 +28,7 @@ type outage struct {
 
 func newOutage() *outage {
 	o := &outage{}
-	o.take = func(ctx context.Context, requests []pglimit.Request) ([]pglimit.Decision, error) {
+	o.take = func(ctx context.Context, requests []rate.Request) ([]pglimit.Decision, error) {
 		if err := o.travel(ctx); err != nil {
 			return nil, err
 		}

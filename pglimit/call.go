@@ -12,10 +12,11 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/pglimit/ratelimit/internal/postgres"
+	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
 // roundTrip asks the strategy. It checks the decisions, and remembers denials.
-func (l *Limiter) roundTrip(ctx context.Context, requests []Request) (decisions []Decision, err error) {
+func (l *Limiter) roundTrip(ctx context.Context, requests []rate.Request) (decisions []Decision, err error) {
 	asked, looked := l.denials.Now(), l.newKeys.Now()
 	err = l.call(ctx, operation(requests), len(requests), func(ctx context.Context) error {
 		straight, err := l.nodes.at(ctx, requests[0].Key, l.session, func(session Session) (err error) {
@@ -43,7 +44,7 @@ func (l *Limiter) roundTrip(ctx context.Context, requests []Request) (decisions 
 
 // unknownZone makes of Postgres's error that it does not know a time zone a *LimitError of the request that names it. Which
 // zones there are, only Postgres knows, and a name with a mistake in it is no outage.
-func unknownZone(requests []Request, err error) error {
+func unknownZone(requests []rate.Request, err error) error {
 	const invalidParameterValue = "22023"
 	var pg *pgconn.PgError
 	if !errors.As(err, &pg) || pg.Code != invalidParameterValue {
@@ -61,7 +62,7 @@ func unknownZone(requests []Request, err error) error {
 }
 
 // operation is what a take is called in a RoundTrip.
-func operation(requests []Request) string {
+func operation(requests []rate.Request) string {
 	switch r := &requests[0]; {
 	case r.Group != 0:
 		return "take_groups"
@@ -74,7 +75,7 @@ func operation(requests []Request) string {
 }
 
 // learn lets the memory of denials know what was decided.
-func (l *Limiter) learn(requests []Request, decisions []Decision, asked time.Duration) {
+func (l *Limiter) learn(requests []rate.Request, decisions []Decision, asked time.Duration) {
 	switch r := &requests[0]; {
 	case r.Block != nil && !decisions[0].Blocked: // Postgres has to count the denials of a key that is not blocked
 	case r.ID != "" && decisions[0].Allowed: // the grant may be an earlier one: how much is left is not known
@@ -187,7 +188,7 @@ func (l *Limiter) guard(strategy func() error) (err error) {
 
 // checkDecisions checks that the decisions can answer the requests. The stages rely on it: they
 // would hand out tokens that nobody asked for.
-func checkDecisions(strategy Strategy, requests []Request, decisions []Decision) error {
+func checkDecisions(strategy Strategy, requests []rate.Request, decisions []Decision) error {
 	if len(decisions) != len(requests) {
 		return fmt.Errorf("pglimit: the strategy %s made %d decisions of %d requests", strategy.Name(), len(decisions), len(requests))
 	}
@@ -217,7 +218,7 @@ func checkLease(strategy Strategy, r *LeaseRequest, l *Lease) error {
 }
 
 // fault says what is impossible in a decision about the request, or is empty.
-func fault(d *Decision, r *Request) string {
+func fault(d *Decision, r *rate.Request) string {
 	switch {
 	case d.Granted < 0:
 		return "Granted is negative"

@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
 // trips is an OnRoundTrip that remembers what it is told.
@@ -121,7 +122,7 @@ func TestOnRoundTripAndTheBreaker(t *testing.T) {
 	})
 	synctest.Test(t, func(t *testing.T) {
 		var heard trips
-		frozen := &fake{take: func(ctx context.Context, _ []pglimit.Request) ([]pglimit.Decision, error) {
+		frozen := &fake{take: func(ctx context.Context, _ []rate.Request) ([]pglimit.Decision, error) {
 			<-ctx.Done()
 			return nil, ctx.Err()
 		}}
@@ -151,7 +152,7 @@ func TestOutcomeOfACallThatTheServerCancelled(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var heard trips
-		limiter := newLimiter(t, &fake{take: func(ctx context.Context, _ []pglimit.Request) ([]pglimit.Decision, error) {
+		limiter := newLimiter(t, &fake{take: func(ctx context.Context, _ []rate.Request) ([]pglimit.Decision, error) {
 			<-ctx.Done()
 			return nil, errors.New("canceling statement due to user request")
 		}}, func(c *pglimit.Config) { c.Timeout, c.OnRoundTrip = time.Second, heard.onRoundTrip })

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
 // BenchmarkCombining is the way of a request to the strategy and back, with a strategy that
@@ -43,6 +44,6 @@ func BenchmarkCombining(b *testing.B) {
 // forgetful is a fake that remembers nothing and grants everything.
 type forgetful struct{ *fake }
 
-func (forgetful) Take(ctx context.Context, _ pglimit.Session, requests []pglimit.Request) ([]pglimit.Decision, error) {
+func (forgetful) Take(ctx context.Context, _ pglimit.Session, requests []rate.Request) ([]pglimit.Decision, error) {
 	return grantAll(ctx, requests)
 }

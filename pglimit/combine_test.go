@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
 func TestWhatArrivesMeanwhileGoesOutTogether(t *testing.T) {
@@ -75,7 +76,7 @@ func TestASlowKeyHoldsUpItsLaneOnly(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		stuck := make(chan struct{})
-		s := &fake{take: func(_ context.Context, requests []pglimit.Request) ([]pglimit.Decision, error) {
+		s := &fake{take: func(_ context.Context, requests []rate.Request) ([]pglimit.Decision, error) {
 			if requests[0].Key == "slow" {
 				<-stuck
 			}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/pglimit/ratelimit/pglimit/internal/limits"
 	"github.com/pglimit/ratelimit/pglimit/internal/newkeys"
+	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
 // ahead is how long ahead of their time tokens may be taken, by a request's limit and rule.
@@ -66,26 +67,19 @@ func (l *Limiter) applyRule(c *claim, i int) (*LimitRule, error) {
 	return c.Rules[i], l.rules.Fit(c.Rules[i])
 }
 
-// checkFields refuses what only a Limiter fills in.
-func (l *Limiter) checkFields(r *Request) error {
+// checkFields refuses what this Limiter cannot be asked.
+func (l *Limiter) checkFields(r *rate.Request) error {
 	if err := checkName(r.Limiter); err != nil {
 		return err
 	}
-	switch {
-	case r.Group != 0:
-		return &RequestError{Field: "Group", Why: fmt.Sprintf("is %d: leave it out, and use DoAll", r.Group)}
-	case r.Block != nil:
-		return &RequestError{Field: "Block", Why: "is set: leave it out, and set Config.Block"}
-	case r.MaxWait != 0:
-		return &RequestError{Field: "MaxWait", Why: fmt.Sprintf("is %v: only a request that is alone can wait, see Do", r.MaxWait)}
-	case r.ID != "" && l.blocks():
+	if r.ID != "" && l.blocks() {
 		return &RequestError{Field: "ID", Why: fmt.Sprintf("is %q: a Limiter with Config.Block takes none: leave it out, or ask a Limiter of another Name (without an ID, a request that is sent again is charged again)", r.ID)}
 	}
 	return nil
 }
 
 // finish completes a request under the rule, which may be nil.
-func (l *Limiter) finish(r *Request, rule *LimitRule, own Limit) error {
+func (l *Limiter) finish(r *rate.Request, rule *LimitRule, own Limit) error {
 	foreign := r.Limit != Limit{} && !limits.Enforces(rule)
 	if r.Limit == (Limit{}) {
 		r.Limit = own
@@ -96,8 +90,7 @@ func (l *Limiter) finish(r *Request, rule *LimitRule, own Limit) error {
 	if r.Durability == Relaxed {
 		r.Durability = l.config.Durability
 	}
-	r.Impatient = false // the stages decide that
-	if r.ID != "" && r.IDTTL == 0 {
+	if r.ID != "" {
 		r.IDTTL = l.config.IDTTL
 	}
 	if l.blocks() {
@@ -125,7 +118,7 @@ func (l *Limiter) finish(r *Request, rule *LimitRule, own Limit) error {
 }
 
 // validate is r.Validate, but a rule that has no limit, or is not known yet, may grant more than the burst.
-func validate(r *Request, rule *LimitRule) error {
+func validate(r *rate.Request, rule *LimitRule) error {
 	if rule != nil && !limits.Enforces(rule) && max(r.Tokens, r.Unit) > r.Limit.Burst { // else no copy is needed
 		fits := *r
 		fits.Tokens, fits.Unit = min(r.Tokens, r.Limit.Burst), min(r.Unit, r.Limit.Burst)
@@ -146,8 +139,8 @@ func tooFew(n int64) error {
 }
 
 // request for n tokens of the key under the Limiter's own limit, all or nothing.
-func (l *Limiter) request(key string, n int64) Request {
-	return Request{Limiter: l.config.Name, Key: key, Limit: l.Limit(), Tokens: n, Unit: n, Durability: l.config.Durability}
+func (l *Limiter) request(key string, n int64) rate.Request {
+	return rate.Request{Limiter: l.config.Name, Key: key, Limit: l.Limit(), Tokens: n, Unit: n, Durability: l.config.Durability}
 }
 
 // checkName refuses a name whose buckets are those of another limiter's new keys, or of its rules that are only observed.
@@ -161,7 +154,7 @@ func checkName(limiter string) error {
 }
 
 func (l *Limiter) canReserve() error {
-	if err := l.strategy.Check(&Request{Limit: l.Limit(), Ahead: 1}); err != nil {
+	if err := l.strategy.Check(&rate.Request{Limit: l.Limit(), Ahead: 1}); err != nil {
 		return err
 	}
 	if l.blocks() {

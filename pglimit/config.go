@@ -333,7 +333,7 @@ func (c Config) validateBlock(strategy Strategy) error {
 	if err := c.Block.Validate(); err != nil {
 		return &ConfigError{"Block", err}
 	}
-	if strategy.Check(&Request{Limit: c.Limit, Block: &c.Block}) != nil {
+	if strategy.Check(&rate.Request{Limit: c.Limit, Block: &c.Block}) != nil {
 		return &ConfigError{"Block", fmt.Errorf("is more than the strategy %s can do (use strategies.TokenBucket{}): %w", strategy.Name(), errors.ErrUnsupported)}
 	}
 	if c.Leases.On {

@@ -12,12 +12,13 @@ import (
 	"time"
 
 	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
 // grouping is a fake that takes for groups. As it is, it grants all of them.
 type grouping struct {
 	*fake
-	answer func(ctx context.Context, groups [][]pglimit.Request) ([][]pglimit.Decision, error)
+	answer func(ctx context.Context, groups [][]rate.Request) ([][]pglimit.Decision, error)
 
 	mu    sync.Mutex
 	asked []string // such as "api/a:1 org/b:2, api/c:1" of each call
@@ -25,15 +26,15 @@ type grouping struct {
 
 func newGrouping() *grouping { return &grouping{fake: &fake{}} }
 
-func (g *grouping) Check(r *pglimit.Request) error {
-	return g.checkBut(r, func(r *pglimit.Request) { r.Group = 0 })
+func (g *grouping) Check(r *rate.Request) error {
+	return g.checkBut(r, func(r *rate.Request) { r.Group = 0 })
 }
 
-func (g *grouping) Take(ctx context.Context, session pglimit.Session, requests []pglimit.Request) ([]pglimit.Decision, error) {
+func (g *grouping) Take(ctx context.Context, session pglimit.Session, requests []rate.Request) ([]pglimit.Decision, error) {
 	if requests[0].Group == 0 {
 		return g.fake.Take(ctx, session, requests)
 	}
-	var groups [][]pglimit.Request
+	var groups [][]rate.Request
 	for i, r := range requests {
 		if i == 0 || r.Group != requests[i-1].Group {
 			groups = append(groups, nil)
@@ -44,7 +45,7 @@ func (g *grouping) Take(ctx context.Context, session pglimit.Session, requests [
 	return slices.Concat(decisions...), err
 }
 
-func (g *grouping) TakeGroups(ctx context.Context, _ pglimit.Session, groups [][]pglimit.Request) ([][]pglimit.Decision, error) {
+func (g *grouping) TakeGroups(ctx context.Context, _ pglimit.Session, groups [][]rate.Request) ([][]pglimit.Decision, error) {
 	var texts []string
 	decisions := make([][]pglimit.Decision, len(groups))
 	for i := range groups {
@@ -65,8 +66,8 @@ func (g *grouping) TakeGroups(ctx context.Context, _ pglimit.Session, groups [][
 }
 
 // denies makes an answer: those with RetryAfter lack tokens.
-func denies(retryAfter ...time.Duration) func(context.Context, [][]pglimit.Request) ([][]pglimit.Decision, error) {
-	return func(_ context.Context, groups [][]pglimit.Request) ([][]pglimit.Decision, error) {
+func denies(retryAfter ...time.Duration) func(context.Context, [][]rate.Request) ([][]pglimit.Decision, error) {
+	return func(_ context.Context, groups [][]rate.Request) ([][]pglimit.Decision, error) {
 		decisions := make([][]pglimit.Decision, len(groups))
 		for i := range groups {
 			for _, after := range retryAfter {
@@ -221,7 +222,7 @@ func TestTheFallbackOfAGroup(t *testing.T) {
 		"partly": {partly, false, 0},
 	} {
 		s := newGrouping()
-		s.answer = func(context.Context, [][]pglimit.Request) ([][]pglimit.Decision, error) { return nil, away }
+		s.answer = func(context.Context, [][]rate.Request) ([][]pglimit.Decision, error) { return nil, away }
 		limiter := newLimiter(t, s, func(c *pglimit.Config) { c.OnError = test.onError })
 		g, err := limiter.DoAll(t.Context(), pglimit.Request{Key: "a", Tokens: 1}, pglimit.Request{Key: "b", Tokens: 2})
 		if err != nil || g.Allowed != test.allowed || g.RetryAfter != test.after || g.Decisions[0].Source != pglimit.FromFallback {
@@ -237,7 +238,7 @@ func TestTheFallbackOfAGroup(t *testing.T) {
 		}
 	}
 	s := newGrouping()
-	s.answer = func(context.Context, [][]pglimit.Request) ([][]pglimit.Decision, error) { return nil, away }
+	s.answer = func(context.Context, [][]rate.Request) ([][]pglimit.Decision, error) { return nil, away }
 	if _, err := newLimiter(t, s, nil).DoAll(t.Context(), pglimit.Request{Key: "a", Tokens: 1}); !errors.Is(err, away) {
 		t.Error(err)
 	}
@@ -255,7 +256,7 @@ func TestTheFallbackOfAGroup(t *testing.T) {
 func TestFailLocalDecidesAGroupByChangedRequests(t *testing.T) {
 	t.Parallel()
 	s := newGrouping()
-	s.answer = func(context.Context, [][]pglimit.Request) ([][]pglimit.Decision, error) {
+	s.answer = func(context.Context, [][]rate.Request) ([][]pglimit.Decision, error) {
 		return nil, pglimit.ErrUnavailable
 	}
 	local := pglimit.FailLocal(1)
@@ -288,13 +289,13 @@ func TestNonsenseAboutAGroupIsAnError(t *testing.T) {
 		"negative":     {{{RetryAfter: -1}, {}}},
 	} {
 		s := newGrouping()
-		s.answer = func(context.Context, [][]pglimit.Request) ([][]pglimit.Decision, error) { return decisions, nil }
+		s.answer = func(context.Context, [][]rate.Request) ([][]pglimit.Decision, error) { return decisions, nil }
 		if g, err := newLimiter(t, s, nil).DoAll(t.Context(), pglimit.Request{Key: "a", Tokens: 1}, pglimit.Request{Key: "b", Tokens: 1}); err == nil {
 			t.Errorf("%s: %+v", name, g)
 		}
 	}
 	s := newGrouping()
-	s.answer = func(context.Context, [][]pglimit.Request) ([][]pglimit.Decision, error) { panic("nonsense") }
+	s.answer = func(context.Context, [][]rate.Request) ([][]pglimit.Decision, error) { panic("nonsense") }
 	limiter := newLimiter(t, s, func(c *pglimit.Config) { c.Combine.Off = false })
 	if _, err := limiter.DoAll(t.Context(), pglimit.Request{Key: "a", Tokens: 1}); err == nil || !strings.Contains(err.Error(), "panicked: nonsense") {
 		t.Error(err)
@@ -311,7 +312,7 @@ func TestAGroupWaitsAsOneCaller(t *testing.T) {
 	for _, off := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
 			s := newGrouping()
-			s.answer = func(ctx context.Context, _ [][]pglimit.Request) ([][]pglimit.Decision, error) {
+			s.answer = func(ctx context.Context, _ [][]rate.Request) ([][]pglimit.Decision, error) {
 				<-ctx.Done()
 				return nil, ctx.Err()
 			}
@@ -347,7 +348,7 @@ func TestFailLocalTakesNoPartOfAGroup(t *testing.T) {
 	t.Parallel()
 	slow := pglimit.Every(1000 * time.Hour)
 	s := newGrouping()
-	s.answer = func(context.Context, [][]pglimit.Request) ([][]pglimit.Decision, error) {
+	s.answer = func(context.Context, [][]rate.Request) ([][]pglimit.Decision, error) {
 		return nil, pglimit.ErrUnavailable
 	}
 	s.take = fail(pglimit.ErrUnavailable)

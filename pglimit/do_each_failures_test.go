@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
 // A bucket that is to blame fails its own request.
@@ -18,8 +19,8 @@ func TestOneRequestsFaultIsItsOwn(t *testing.T) {
 	bothWays(t, func(t *testing.T, change func(*pglimit.Config)) {
 		errRow := fmt.Errorf("%w: a bad row", pglimit.ErrNothingTaken)
 		there := map[string]int64{"a": 3, "b": 20, "c": 7}
-		strategy := &fake{take: func(ctx context.Context, requests []pglimit.Request) ([]pglimit.Decision, error) {
-			if slices.ContainsFunc(requests, func(r pglimit.Request) bool { return r.Key == "bad" }) {
+		strategy := &fake{take: func(ctx context.Context, requests []rate.Request) ([]pglimit.Decision, error) {
+			if slices.ContainsFunc(requests, func(r rate.Request) bool { return r.Key == "bad" }) {
 				return nil, errRow
 			}
 			return buckets(there)(ctx, requests)
@@ -55,7 +56,7 @@ func TestTakeOfAKeyThatIsLocked(t *testing.T) {
 	for _, breaker := range []bool{true, false} {
 		bothWays(t, func(t *testing.T, change func(*pglimit.Config)) {
 			s := newTable(t)
-			s.take = func(ctx context.Context, requests []pglimit.Request) ([]pglimit.Decision, error) {
+			s.take = func(ctx context.Context, requests []rate.Request) ([]pglimit.Decision, error) {
 				if err := ctx.Err(); err != nil {
 					return nil, err
 				}

@@ -11,28 +11,6 @@ import (
 	"github.com/pglimit/ratelimit/pglimit/pglimittest"
 )
 
-// An ID is kept for as long as its request says, or else the Config.
-func TestARequestSaysHowLongItsIDIsKept(t *testing.T) {
-	t.Parallel()
-	memory := pglimittest.Memory()
-	limiter, err := pglimittest.New(memory, config(func(c *pglimit.Config) { c.Limit, c.IDTTL = pglimit.PerHour(10), time.Minute }))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, kept := range []time.Duration{0, 2 * time.Minute} {
-		r := pglimit.Request{Key: kept.String(), Tokens: 1, ID: "id", IDTTL: kept}
-		for range 2 {
-			if d, err := limiter.Do(t.Context(), r); err != nil || d.Remaining != 9 {
-				t.Errorf("kept for %v: %+v, %v", kept, d, err)
-			}
-		}
-		memory.Advance(max(kept, time.Minute))
-		if d, err := limiter.Do(t.Context(), r); err != nil || d.Remaining != 8 {
-			t.Errorf("after %v: %+v, %v", kept, d, err)
-		}
-	}
-}
-
 // A request that waits may have a limit and a Limiter name of its own.
 func TestDoWaitsUnderALimitOfTheRequest(t *testing.T) {
 	t.Parallel()
@@ -51,7 +29,7 @@ func TestDoWaitsUnderALimitOfTheRequest(t *testing.T) {
 	})
 }
 
-// Fields that only the Limiter sets, and those that do not go together, are refused.
+// Fields that do not go together are refused.
 func TestFieldsThatDoNotGoTogether(t *testing.T) {
 	t.Parallel()
 	limiter, err := pglimittest.New(pglimittest.Memory(), config(func(c *pglimit.Config) { c.MaxWait = time.Hour }))
@@ -75,11 +53,8 @@ func TestFieldsThatDoNotGoTogether(t *testing.T) {
 		r     pglimit.Request
 		field string
 	}{
-		{do, pglimit.Request{Group: 1}, "Group"}, {each, pglimit.Request{Group: 1}, "Group"},
-		{do, pglimit.Request{Block: &loginBlock}, "Block"},
 		{each, pglimit.Request{MaxWait: 1}, "MaxWait"}, {all, pglimit.Request{MaxWait: 1}, "MaxWait"},
 		{do, pglimit.Request{MaxWait: 1, Ahead: 1}, "MaxWait"}, {do, pglimit.Request{MaxWait: 1, ID: "id"}, "MaxWait"}, {do, pglimit.Request{MaxWait: 1, Unit: 2}, "MaxWait"},
-		{do, pglimit.Request{IDTTL: 1}, "IDTTL"}, {do, pglimit.Request{ID: "id", IDTTL: 1}, "IDTTL"},
 		{do, pglimit.Request{ID: "id", Ahead: 1}, "ID"}, {all, pglimit.Request{ID: "id"}, "ID"},
 	} {
 		test.r.Key, test.r.Tokens = "k", 4

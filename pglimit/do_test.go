@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
 var errDown = errors.New("the server is down")
@@ -99,8 +100,8 @@ func TestOnErrorIsNotAskedAboutWhatDoesNotEndByItself(t *testing.T) {
 }
 
 // until blocks as a server that does not answer, and then fails like this.
-func until(fail func(ctx context.Context) error) func(context.Context, []pglimit.Request) ([]pglimit.Decision, error) {
-	return func(ctx context.Context, _ []pglimit.Request) ([]pglimit.Decision, error) {
+func until(fail func(ctx context.Context) error) func(context.Context, []rate.Request) ([]pglimit.Decision, error) {
+	return func(ctx context.Context, _ []rate.Request) ([]pglimit.Decision, error) {
 		<-ctx.Done()
 		return nil, fail(ctx)
 	}

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
 // trips are what the strategy was asked, with a "!" behind impatient requests.
@@ -27,7 +28,7 @@ func TestAHeldRowWithoutCombining(t *testing.T) {
 	t.Parallel()
 	errLocked := fmt.Errorf("%w, %w", pglimit.ErrLocked, pglimit.ErrNothingTaken)
 	s := &fake{}
-	s.take = func(ctx context.Context, requests []pglimit.Request) ([]pglimit.Decision, error) {
+	s.take = func(ctx context.Context, requests []rate.Request) ([]pglimit.Decision, error) {
 		if (requests[0].Impatient || len(requests) > 1) && requests[0].Key == "a" {
 			return nil, errLocked
 		}

@@ -34,11 +34,11 @@ func (noDB) Exec(_ context.Context, sql string, _ ...any) (tag pgconn.CommandTag
 // fake is a strategy that remembers what it was asked and does as it is told.
 type fake struct {
 	check func(pglimit.Limit) error
-	take  func(context.Context, []pglimit.Request) ([]pglimit.Decision, error)
+	take  func(context.Context, []rate.Request) ([]pglimit.Decision, error)
 
 	mu      sync.Mutex // lanes call at the same time
 	session pglimit.Session
-	taken   [][]pglimit.Request
+	taken   [][]rate.Request
 	reset   []string
 	ctx     context.Context // of the last call
 
@@ -51,7 +51,7 @@ var _ pglimit.Strategy = (*fake)(nil)
 func (*fake) Name() string       { return "fake" }
 func (*fake) Rule() pglimit.Rule { return bucket.Rule{} }
 
-func (f *fake) Check(r *pglimit.Request) error {
+func (f *fake) Check(r *rate.Request) error {
 	if f.check != nil {
 		if err := f.check(r.Limit); err != nil {
 			return err
@@ -61,13 +61,13 @@ func (f *fake) Check(r *pglimit.Request) error {
 }
 
 // checkBut is Check of a fake that knows one more thing.
-func (f *fake) checkBut(r *pglimit.Request, unusual func(*pglimit.Request)) error {
+func (f *fake) checkBut(r *rate.Request, unusual func(*rate.Request)) error {
 	but := *r
 	unusual(&but)
 	return f.Check(&but)
 }
 
-func (f *fake) Take(ctx context.Context, session pglimit.Session, requests []pglimit.Request) ([]pglimit.Decision, error) {
+func (f *fake) Take(ctx context.Context, session pglimit.Session, requests []rate.Request) ([]pglimit.Decision, error) {
 	f.mu.Lock()
 	f.ctx, f.session, f.taken = ctx, session, append(f.taken, slices.Clone(requests))
 	f.mu.Unlock()
@@ -83,8 +83,8 @@ func (f *fake) Reset(ctx context.Context, session pglimit.Session, limiter, key 
 }
 
 // answer makes a take that answers each request with the decision.
-func answer(d pglimit.Decision) func(context.Context, []pglimit.Request) ([]pglimit.Decision, error) {
-	return func(_ context.Context, requests []pglimit.Request) ([]pglimit.Decision, error) {
+func answer(d pglimit.Decision) func(context.Context, []rate.Request) ([]pglimit.Decision, error) {
+	return func(_ context.Context, requests []rate.Request) ([]pglimit.Decision, error) {
 		decisions := make([]pglimit.Decision, len(requests))
 		for i := range decisions {
 			decisions[i] = d
@@ -94,7 +94,7 @@ func answer(d pglimit.Decision) func(context.Context, []pglimit.Request) ([]pgli
 }
 
 // grantAll is a take that grants whatever is asked.
-func grantAll(_ context.Context, requests []pglimit.Request) ([]pglimit.Decision, error) {
+func grantAll(_ context.Context, requests []rate.Request) ([]pglimit.Decision, error) {
 	decisions := make([]pglimit.Decision, len(requests))
 	for i, r := range requests {
 		decisions[i] = pglimit.Decision{Allowed: true, Granted: r.Tokens}
@@ -103,8 +103,8 @@ func grantAll(_ context.Context, requests []pglimit.Request) ([]pglimit.Decision
 }
 
 // fail makes a take that knows no decision.
-func fail(err error) func(context.Context, []pglimit.Request) ([]pglimit.Decision, error) {
-	return func(context.Context, []pglimit.Request) ([]pglimit.Decision, error) { return nil, err }
+func fail(err error) func(context.Context, []rate.Request) ([]pglimit.Decision, error) {
+	return func(context.Context, []rate.Request) ([]pglimit.Decision, error) { return nil, err }
 }
 
 // GiveBack remembers what is given back.
@@ -135,7 +135,7 @@ func decided(s pglimit.Stats) int64 {
 // onlyPlain is a strategy that can do nothing but take.
 type onlyPlain struct{ pglimit.Strategy }
 
-func (s onlyPlain) Check(r *pglimit.Request) error { return rate.Unsupported(s.Name(), r) }
+func (s onlyPlain) Check(r *rate.Request) error { return rate.Unsupported(s.Name(), r) }
 
 // reserving is a strategy in memory that obeys Ahead and takes refunds, by the model's rule and
 // the test's clock. A call takes as long as latency says.
@@ -144,7 +144,7 @@ type reserving struct {
 
 	mu      sync.Mutex
 	buckets map[string]*model.Bucket
-	calls   [][]pglimit.Request
+	calls   [][]rate.Request
 	refunds [][]pglimit.Refund
 	down    error // every call fails with it
 }
@@ -154,7 +154,7 @@ func newReserving() *reserving { return &reserving{buckets: map[string]*model.Bu
 func (*reserving) Name() string       { return "reserving" }
 func (*reserving) Rule() pglimit.Rule { return bucket.Rule{} }
 
-func (*reserving) Check(r *pglimit.Request) error {
+func (*reserving) Check(r *rate.Request) error {
 	but := *r
 	but.Ahead = 0
 	return rate.Unsupported("reserving", &but)
@@ -169,7 +169,7 @@ func (s *reserving) of(key string) *model.Bucket {
 
 func modelled(l pglimit.Limit) model.Limit { return model.NewLimit(l.Tokens, l.Period, l.Burst) }
 
-func (s *reserving) Take(ctx context.Context, _ pglimit.Session, requests []pglimit.Request) ([]pglimit.Decision, error) {
+func (s *reserving) Take(ctx context.Context, _ pglimit.Session, requests []rate.Request) ([]pglimit.Decision, error) {
 	if err := travel(ctx, s.latency); err != nil {
 		return nil, err
 	}
@@ -180,7 +180,7 @@ func (s *reserving) Take(ctx context.Context, _ pglimit.Session, requests []pgli
 	return decisions, travel(ctx, s.latency)
 }
 
-func (s *reserving) decide(requests []pglimit.Request) ([]pglimit.Decision, error) {
+func (s *reserving) decide(requests []rate.Request) ([]pglimit.Decision, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.calls = append(s.calls, slices.Clone(requests))
@@ -253,9 +253,9 @@ type server struct {
 	goOn chan struct{}
 }
 
-func newServer(take func(context.Context, []pglimit.Request) ([]pglimit.Decision, error)) *server {
+func newServer(take func(context.Context, []rate.Request) ([]pglimit.Decision, error)) *server {
 	s := &server{goOn: make(chan struct{})}
-	s.take = func(ctx context.Context, requests []pglimit.Request) ([]pglimit.Decision, error) {
+	s.take = func(ctx context.Context, requests []rate.Request) ([]pglimit.Decision, error) {
 		select {
 		case <-s.goOn:
 		case <-ctx.Done():
@@ -331,8 +331,8 @@ func combining(t *testing.T, strategy pglimit.Strategy, change func(*pglimit.Con
 }
 
 // buckets is a take that grants what there is of each key, and refills nothing.
-func buckets(tokens map[string]int64) func(context.Context, []pglimit.Request) ([]pglimit.Decision, error) {
-	return func(_ context.Context, requests []pglimit.Request) ([]pglimit.Decision, error) {
+func buckets(tokens map[string]int64) func(context.Context, []rate.Request) ([]pglimit.Decision, error) {
+	return func(_ context.Context, requests []rate.Request) ([]pglimit.Decision, error) {
 		decisions := make([]pglimit.Decision, len(requests))
 		for i, r := range requests {
 			granted := min(r.Tokens, tokens[r.Key]) / r.Unit * r.Unit

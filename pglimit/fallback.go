@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/pglimit/ratelimit/pglimit/internal/limits"
@@ -44,10 +43,13 @@ type Failure struct {
 // answerBy answers each request of the claim by a function of the user's, such as OnError. A group is granted if all of
 // its requests are.
 func (l *Limiter) answerBy(ctx context.Context, c *claim, answer func(context.Context, Failure) (Decision, error), why error, source Source) {
-	failed := Failure{Group: slices.Clone(c.Requests), Err: why, rules: l.rules, shared: new([]Decision)}
+	failed := Failure{Group: make([]Request, len(c.Requests)), Err: why, rules: l.rules, shared: new([]Decision)}
+	for i := range c.Requests {
+		failed.Group[i] = told(&c.Requests[i])
+	}
 	all := true
 	for i := range c.Requests {
-		failed.Request, failed.Index = c.Requests[i], i
+		failed.Request, failed.Index = failed.Group[i], i
 		d, err := answer(ctx, failed)
 		if err != nil {
 			c.Fail(err)
@@ -140,10 +142,11 @@ func FailLocal(instances int) func(context.Context, Failure) (Decision, error) {
 		}
 		buckets := all.Of(share)
 		if len(failed.Group) <= 1 || failed.shared == nil || failed.Request != failed.Group[failed.Index] {
-			return buckets.Take(&failed.Request, time.Now()), nil // by itself, or changed by who calls this
+			r := failed.Request.asked() // by itself, or changed by who calls this
+			return buckets.Take(&r, time.Now()), nil
 		}
 		if *failed.shared == nil {
-			*failed.shared = buckets.TakeAll(failed.Group, time.Now())
+			*failed.shared = buckets.TakeAll(asked(failed.Group), time.Now())
 		}
 		return (*failed.shared)[failed.Index], nil
 	}

@@ -46,7 +46,7 @@ func (l *Limiter) decideGroup(ctx context.Context, group *claim) *claim {
 			d.Limiter, d.Key, d.Limit, d.Rule = r.Limiter, r.Key, r.Limit, rule
 			l.counters.ruled[rule.Action].Add(1)
 			if l.config.OnDecision != nil {
-				l.config.OnDecision(ctx, *r, *d, nil)
+				l.config.OnDecision(ctx, told(r), *d, nil)
 			}
 		}
 	}

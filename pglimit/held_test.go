@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
 // A role with a lock_timeout of its own ends even a patient call: its callers hear of it.
@@ -119,7 +120,7 @@ func (s *table) hold(key string) (release func()) {
 	}
 }
 
-func (s *table) begin(requests []pglimit.Request) (keys []string, impatient bool) {
+func (s *table) begin(requests []rate.Request) (keys []string, impatient bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, r := range requests {
@@ -149,7 +150,7 @@ func (s *table) end(keys []string) {
 	}
 }
 
-func (s *table) decide(ctx context.Context, requests []pglimit.Request) ([]pglimit.Decision, error) {
+func (s *table) decide(ctx context.Context, requests []rate.Request) ([]pglimit.Decision, error) {
 	keys, impatient := s.begin(requests)
 	defer s.end(keys)
 	time.Sleep(time.Millisecond)

@@ -11,22 +11,23 @@ import (
 	"time"
 
 	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
 // onceFake charges once, and blocks, in name: it does as it is told, and remembers what it was asked.
 type onceFake struct {
 	*fake
-	alone func(context.Context, pglimit.Request) (pglimit.Decision, error)
+	alone func(context.Context, rate.Request) (pglimit.Decision, error)
 
 	mu    sync.Mutex
-	asked []pglimit.Request
+	asked []rate.Request
 	ttl   time.Duration
 	block pglimit.Block
 	most  int // calls under way at once
 	now   int
 }
 
-func (f *onceFake) decide(ctx context.Context, r pglimit.Request) (pglimit.Decision, error) {
+func (f *onceFake) decide(ctx context.Context, r rate.Request) (pglimit.Decision, error) {
 	f.mu.Lock()
 	f.asked = append(f.asked, r)
 	f.now++
@@ -43,11 +44,11 @@ func (f *onceFake) decide(ctx context.Context, r pglimit.Request) (pglimit.Decis
 	return f.alone(ctx, r)
 }
 
-func (f *onceFake) Check(r *pglimit.Request) error {
-	return f.checkBut(r, func(r *pglimit.Request) { r.ID, r.Block = "", nil })
+func (f *onceFake) Check(r *rate.Request) error {
+	return f.checkBut(r, func(r *rate.Request) { r.ID, r.Block = "", nil })
 }
 
-func (f *onceFake) Take(ctx context.Context, session pglimit.Session, requests []pglimit.Request) ([]pglimit.Decision, error) {
+func (f *onceFake) Take(ctx context.Context, session pglimit.Session, requests []rate.Request) ([]pglimit.Decision, error) {
 	if len(requests) > 1 || requests[0].ID == "" && requests[0].Block == nil {
 		return f.fake.Take(ctx, session, requests)
 	}
@@ -64,8 +65,8 @@ func (f *onceFake) Take(ctx context.Context, session pglimit.Session, requests [
 }
 
 // then answers with the decision.
-func then(d pglimit.Decision) func(context.Context, pglimit.Request) (pglimit.Decision, error) {
-	return func(context.Context, pglimit.Request) (pglimit.Decision, error) { return d, nil }
+func then(d pglimit.Decision) func(context.Context, rate.Request) (pglimit.Decision, error) {
+	return func(context.Context, rate.Request) (pglimit.Decision, error) { return d, nil }
 }
 
 var loginBlock = pglimit.Block{After: 3, Within: time.Minute, For: time.Minute, Max: time.Hour, Forget: 24 * time.Hour}
@@ -79,7 +80,7 @@ func TestARequestWithAnIDGoesOutAlone(t *testing.T) {
 		s := &onceFake{fake: &fake{take: grantAll}}
 		limiter := newLimiter(t, s, func(c *pglimit.Config) { c.Memory.Off, c.Combine.Off, c.IDTTL = false, false, time.Hour })
 		d, err := limiter.Do(t.Context(), pglimit.Request{Key: "k", Tokens: 1, ID: "id"})
-		want := pglimit.Request{Limiter: "api", Key: "k", Limit: limiter.Limit(), Tokens: 1, Unit: 1, ID: "id"}
+		want := rate.Request{Limiter: "api", Key: "k", Limit: limiter.Limit(), Tokens: 1, Unit: 1, ID: "id"}
 		if err != nil || !d.Allowed || d.Limit != limiter.Limit() || len(s.asked) != 1 || s.asked[0] != want || s.ttl != time.Hour {
 			t.Errorf("%+v, %v; asked %+v for %v", d, err, s.asked, s.ttl)
 		}
@@ -140,7 +141,7 @@ func TestWhatIsRememberedOfARequestWithAnID(t *testing.T) {
 func TestIDsThatAreRefused(t *testing.T) {
 	t.Parallel()
 	// What another request was granted is no outage: OnError is not asked.
-	clash := &onceFake{fake: &fake{}, alone: func(context.Context, pglimit.Request) (pglimit.Decision, error) {
+	clash := &onceFake{fake: &fake{}, alone: func(context.Context, rate.Request) (pglimit.Decision, error) {
 		return pglimit.Decision{}, &pglimit.RequestError{Field: "ID", Why: "is taken"}
 	}}
 	limiter := newLimiter(t, clash, func(c *pglimit.Config) { c.OnError = pglimit.FailOpen })
@@ -181,7 +182,7 @@ func TestIDsThatAreRefused(t *testing.T) {
 func TestARequestThatGoesAloneIsWatched(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := &onceFake{fake: &fake{}, alone: func(ctx context.Context, r pglimit.Request) (pglimit.Decision, error) {
+		s := &onceFake{fake: &fake{}, alone: func(ctx context.Context, r rate.Request) (pglimit.Decision, error) {
 			if r.ID == "panic" {
 				panic("at the strategy")
 			}
@@ -212,7 +213,7 @@ func TestARequestThatGoesAloneIsWatched(t *testing.T) {
 func TestHowManyGoAloneAtOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := &onceFake{fake: &fake{}, alone: func(_ context.Context, r pglimit.Request) (pglimit.Decision, error) {
+		s := &onceFake{fake: &fake{}, alone: func(_ context.Context, r rate.Request) (pglimit.Decision, error) {
 			time.Sleep(time.Millisecond)
 			return pglimit.Decision{Allowed: true, Granted: r.Tokens}, nil
 		}}

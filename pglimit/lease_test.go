@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
 // bank is a strategy with leases, as package strategies documents them, in memory. Its
@@ -74,7 +75,7 @@ func (b *bank) left(l pglimit.Limit) int64 {
 	return l.Burst - b.leased - int64((b.debt+perToken(l)-1)/perToken(l))
 }
 
-func (b *bank) decide(ctx context.Context, requests []pglimit.Request) ([]pglimit.Decision, error) {
+func (b *bank) decide(ctx context.Context, requests []rate.Request) ([]pglimit.Decision, error) {
 	if err := b.travel(ctx); err != nil {
 		return nil, err
 	}
@@ -82,7 +83,7 @@ func (b *bank) decide(ctx context.Context, requests []pglimit.Request) ([]pglimi
 	return decisions, b.travel(ctx)
 }
 
-func (b *bank) grant(requests []pglimit.Request) []pglimit.Decision {
+func (b *bank) grant(requests []rate.Request) []pglimit.Decision {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	decisions := make([]pglimit.Decision, len(requests))
@@ -325,7 +326,7 @@ func TestAnUnspentLeaseEndsTheMemoryOfADenial(t *testing.T) {
 		one := newLimiter(t, b, func(c *pglimit.Config) { c.Leases.On, c.Combine.Off, c.Memory.Off, c.Limit = true, false, false, limit })
 		var denies atomic.Bool
 		denies.Store(true)
-		b.take = func(ctx context.Context, requests []pglimit.Request) ([]pglimit.Decision, error) {
+		b.take = func(ctx context.Context, requests []rate.Request) ([]pglimit.Decision, error) {
 			if denies.Load() {
 				_ = b.travel(ctx)
 				return answer(pglimit.Decision{RetryAfter: time.Hour})(ctx, requests)

@@ -16,6 +16,7 @@ import (
 	"github.com/pglimit/ratelimit/internal/postgres"
 	"github.com/pglimit/ratelimit/pglimit"
 	"github.com/pglimit/ratelimit/pglimit/pglimittest"
+	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
 // config without the stages that may answer in the strategy's stead or call it from
@@ -210,24 +211,24 @@ func TestWhatTheStrategyIsAsked(t *testing.T) {
 	for name, test := range map[string]struct {
 		durability pglimit.Durability
 		ask        func(*pglimit.Limiter) (pglimit.Decision, error)
-		want       pglimit.Request
+		want       rate.Request
 	}{
 		"Allow": {
 			ask:  func(l *pglimit.Limiter) (pglimit.Decision, error) { return l.Allow(t.Context(), "k") },
-			want: pglimit.Request{Limiter: "api", Key: "k", Limit: limit, Tokens: 1, Unit: 1},
+			want: rate.Request{Limiter: "api", Key: "k", Limit: limit, Tokens: 1, Unit: 1},
 		},
 		"AllowN": {
 			ask:  func(l *pglimit.Limiter) (pglimit.Decision, error) { return l.AllowN(t.Context(), "k", 20) },
-			want: pglimit.Request{Limiter: "api", Key: "k", Limit: limit, Tokens: 20, Unit: 20},
+			want: rate.Request{Limiter: "api", Key: "k", Limit: limit, Tokens: 20, Unit: 20},
 		},
 		"Peek": {
 			ask:  func(l *pglimit.Limiter) (pglimit.Decision, error) { return l.Peek(t.Context(), "k") },
-			want: pglimit.Request{Limiter: "api", Key: "k", Limit: limit, Unit: 1},
+			want: rate.Request{Limiter: "api", Key: "k", Limit: limit, Unit: 1},
 		},
 		"durably": {
 			durability: pglimit.Durable,
 			ask:        func(l *pglimit.Limiter) (pglimit.Decision, error) { return l.Allow(t.Context(), "k") },
-			want:       pglimit.Request{Limiter: "api", Key: "k", Limit: limit, Tokens: 1, Unit: 1, Durability: pglimit.Durable},
+			want:       rate.Request{Limiter: "api", Key: "k", Limit: limit, Tokens: 1, Unit: 1, Durability: pglimit.Durable},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -240,7 +241,7 @@ func TestWhatTheStrategyIsAsked(t *testing.T) {
 			if err != nil || d != decided {
 				t.Errorf("%+v, %v", d, err)
 			}
-			if want := [][]pglimit.Request{{test.want}}; !reflect.DeepEqual(strategy.taken, want) {
+			if want := [][]rate.Request{{test.want}}; !reflect.DeepEqual(strategy.taken, want) {
 				t.Errorf("asked %+v, want %+v", strategy.taken, want)
 			}
 			if !reflect.DeepEqual(strategy.session, postgres.OnPool(noDB{})) {
@@ -270,10 +271,10 @@ func TestReset(t *testing.T) {
 // silent is a strategy that answers with nothing.
 type silent struct{ pglimit.Strategy }
 
-func (silent) Name() string                 { return "silent" }
-func (silent) Check(*pglimit.Request) error { return nil }
-func (silent) Rule() pglimit.Rule           { return bucket.Rule{} }
-func (silent) Take(context.Context, pglimit.Session, []pglimit.Request) ([]pglimit.Decision, error) {
+func (silent) Name() string              { return "silent" }
+func (silent) Check(*rate.Request) error { return nil }
+func (silent) Rule() pglimit.Rule        { return bucket.Rule{} }
+func (silent) Take(context.Context, pglimit.Session, []rate.Request) ([]pglimit.Decision, error) {
 	return nil, nil
 }
 
@@ -306,10 +307,10 @@ func TestAStrategyThatOnlyTakesWillDo(t *testing.T) {
 
 type onlyTakes struct{}
 
-func (*onlyTakes) Name() string                 { return "only takes" }
-func (*onlyTakes) Check(*pglimit.Request) error { return nil }
-func (*onlyTakes) Rule() pglimit.Rule           { return bucket.Rule{} }
-func (*onlyTakes) Take(_ context.Context, _ pglimit.Session, requests []pglimit.Request) ([]pglimit.Decision, error) {
+func (*onlyTakes) Name() string              { return "only takes" }
+func (*onlyTakes) Check(*rate.Request) error { return nil }
+func (*onlyTakes) Rule() pglimit.Rule        { return bucket.Rule{} }
+func (*onlyTakes) Take(_ context.Context, _ pglimit.Session, requests []rate.Request) ([]pglimit.Decision, error) {
 	decisions := make([]pglimit.Decision, len(requests))
 	for i, r := range requests {
 		decisions[i] = pglimit.Decision{Allowed: true, Granted: r.Tokens}

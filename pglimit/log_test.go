@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
 // The first failure of a cause is logged at once, those after it once in ten seconds with
@@ -25,7 +26,7 @@ func logs(t *testing.T, keys bool, key string) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
 		fault := errDown
-		limiter := newLimiter(t, &fake{take: func(context.Context, []pglimit.Request) ([]pglimit.Decision, error) { return nil, fault }}, func(c *pglimit.Config) {
+		limiter := newLimiter(t, &fake{take: func(context.Context, []rate.Request) ([]pglimit.Decision, error) { return nil, fault }}, func(c *pglimit.Config) {
 			c.Logger = timeless(&log)
 			c.OnError, c.LogKeys = pglimit.FailOpen, keys
 		})

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
 // remembering has the memory of denials and no combining.
@@ -27,8 +28,8 @@ func remembering(t testing.TB, strategy pglimit.Strategy, change func(*pglimit.C
 
 // denying answers as a bucket of 10/1s burst 20 does that was emptied down to 0.5 tokens
 // at this moment, after the time that the answer takes.
-func denying(latency time.Duration) func(context.Context, []pglimit.Request) ([]pglimit.Decision, error) {
-	return func(_ context.Context, requests []pglimit.Request) ([]pglimit.Decision, error) {
+func denying(latency time.Duration) func(context.Context, []rate.Request) ([]pglimit.Decision, error) {
+	return func(_ context.Context, requests []rate.Request) ([]pglimit.Decision, error) {
 		time.Sleep(latency)
 		missing := time.Duration(requests[0].Unit*100-50) * time.Millisecond
 		return []pglimit.Decision{{
@@ -101,7 +102,7 @@ func TestADenialIsRememberedForItsTTLAtMost(t *testing.T) {
 func TestWhatIsNotRemembered(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
-		take   func(context.Context, []pglimit.Request) ([]pglimit.Decision, error)
+		take   func(context.Context, []rate.Request) ([]pglimit.Decision, error)
 		change func(*pglimit.Config)
 	}{
 		"a grant that leaves enough": {take: answer(pglimit.Decision{Allowed: true, Granted: 1, ResetAfter: time.Second})},
@@ -135,7 +136,7 @@ func TestAResetForgets(t *testing.T) {
 		_, _ = limiter.Allow(t.Context(), "a")
 		_ = limiter.Reset(t.Context(), "a")
 		// One that is under way during a reset may have been decided before it.
-		strategy.take = func(context.Context, []pglimit.Request) ([]pglimit.Decision, error) {
+		strategy.take = func(context.Context, []rate.Request) ([]pglimit.Decision, error) {
 			<-release
 			return []pglimit.Decision{{RetryAfter: time.Minute}}, nil
 		}

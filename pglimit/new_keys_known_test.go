@@ -10,6 +10,7 @@ import (
 
 	"github.com/pglimit/ratelimit/pglimit"
 	"github.com/pglimit/ratelimit/pglimit/pglimittest"
+	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
 func TestKnownKeysAreBounded(t *testing.T) {
@@ -29,7 +30,7 @@ func TestKnownKeysAreBounded(t *testing.T) {
 // blind is a strategy that cannot look.
 type blind struct{ *pglimittest.Strategy }
 
-func (s blind) Take(ctx context.Context, session pglimit.Session, requests []pglimit.Request) ([]pglimit.Decision, error) {
+func (s blind) Take(ctx context.Context, session pglimit.Session, requests []rate.Request) ([]pglimit.Decision, error) {
 	if requests[0].Tokens == 0 {
 		return nil, pglimit.ErrUnavailable
 	}
@@ -130,7 +131,7 @@ func TestAKnownKeyAllocatesNothing(t *testing.T) {
 		row := pglimit.Decision{Allowed: true, Granted: 1, HasRow: true, ResetAfter: time.Hour}
 		looked := row
 		looked.Granted = 0
-		limiter := newLimiter(t, &fake{take: func(_ context.Context, requests []pglimit.Request) ([]pglimit.Decision, error) {
+		limiter := newLimiter(t, &fake{take: func(_ context.Context, requests []rate.Request) ([]pglimit.Decision, error) {
 			if requests[0].Tokens == 0 {
 				return []pglimit.Decision{looked}, nil
 			}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/pglimit/ratelimit/pglimit"
 	"github.com/pglimit/ratelimit/pglimit/pglimittest"
+	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
 // late is a strategy whose answers to looks, and about tokens for new keys, are late.
@@ -20,7 +21,7 @@ type late struct {
 	look, token func() time.Duration
 }
 
-func (s late) Take(ctx context.Context, session pglimit.Session, requests []pglimit.Request) (d []pglimit.Decision, err error) {
+func (s late) Take(ctx context.Context, session pglimit.Session, requests []rate.Request) (d []pglimit.Decision, err error) {
 	d, err = s.Strategy.Take(ctx, session, requests)
 	switch {
 	case requests[0].Tokens == 0:
@@ -72,7 +73,7 @@ type tokenless struct {
 	asked *atomic.Int64
 }
 
-func (s tokenless) Take(ctx context.Context, session pglimit.Session, requests []pglimit.Request) ([]pglimit.Decision, error) {
+func (s tokenless) Take(ctx context.Context, session pglimit.Session, requests []rate.Request) ([]pglimit.Decision, error) {
 	if strings.HasSuffix(requests[0].Limiter, " (new keys)") && s.asked.Add(1) == 1 {
 		if s.err != nil {
 			time.Sleep(time.Second)

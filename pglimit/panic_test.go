@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
 // panicking is a strategy that panics when it is told to.
@@ -27,7 +28,7 @@ func (p *panicking) maybe() {
 
 func newPanicking() *panicking {
 	p := &panicking{bank: newBank()}
-	p.take = func(ctx context.Context, requests []pglimit.Request) ([]pglimit.Decision, error) {
+	p.take = func(ctx context.Context, requests []rate.Request) ([]pglimit.Decision, error) {
 		p.maybe()
 		return p.decide(ctx, requests)
 	}

@@ -141,7 +141,7 @@ func (l *Limiter) Settle(ctx context.Context, decision Decision, actual int64, o
 }
 
 // granted returns the request that the decision granted.
-func (l *Limiter) granted(d *Decision) (Request, error) {
+func (l *Limiter) granted(d *Decision) (rate.Request, error) {
 	r := l.request(d.Key, d.Granted)
 	r.Limiter, r.Limit = d.Limiter, d.Limit
 	switch {
@@ -160,13 +160,13 @@ func (l *Limiter) granted(d *Decision) (Request, error) {
 }
 
 // refundOf n of the tokens that were granted, the last of them.
-func refundOf(r Request, d Decision, n int64) Refund {
+func refundOf(r rate.Request, d Decision, n int64) Refund {
 	r.Tokens, r.Unit, r.Ahead = n, min(n, r.Limit.Burst), 0
 	return Refund{Request: r, At: d.At, Delay: d.Delay}
 }
 
 // refundsOf is refundOf, and the same for what was taken under a rule that was only observed.
-func refundsOf(r Request, d Decision, n int64) []Refund {
+func refundsOf(r rate.Request, d Decision, n int64) []Refund {
 	refunds := []Refund{refundOf(r, d, n)}
 	if beside := takenBeside(&d); beside != nil {
 		r.Limiter, r.Limit = beside.Limiter, beside.Limit

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
 // resettingFake resets all, in name.
@@ -45,7 +46,7 @@ func TestResetAllForgetsDenials(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				retry := 900 * time.Millisecond
-				strategy := &fake{take: func(context.Context, []pglimit.Request) ([]pglimit.Decision, error) {
+				strategy := &fake{take: func(context.Context, []rate.Request) ([]pglimit.Decision, error) {
 					d := pglimit.Decision{RetryAfter: retry, ResetAfter: time.Hour, At: time.Unix(1000, 0).UTC()}
 					time.Sleep(10 * time.Millisecond)
 					return []pglimit.Decision{d}, nil
@@ -248,7 +249,7 @@ func TestAResetOfAllThatFailedAndTheLeases(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o, b := newOutage(), newBank()
 		r := &resetsAll{leasedOutage: leasedOutage{b, o}}
-		b.take = func(ctx context.Context, requests []pglimit.Request) ([]pglimit.Decision, error) {
+		b.take = func(ctx context.Context, requests []rate.Request) ([]pglimit.Decision, error) {
 			if err := o.travel(ctx); err != nil {
 				return nil, err
 			}

@@ -20,7 +20,7 @@ type claim = claims.Claim
 // single is a claim of one request, to be used again.
 type single struct {
 	claim
-	request  [1]Request
+	request  [1]rate.Request
 	rule     [1]*LimitRule
 	decision [1]Decision
 	all      [1]*claim
@@ -29,7 +29,7 @@ type single struct {
 var singles = sync.Pool{New: func() any { return new(single) }}
 
 // decideOne completes the request and decides it. With ahead, r is the complete one afterwards.
-func (l *Limiter) decideOne(ctx context.Context, r *Request, ahead ahead) (Decision, error) {
+func (l *Limiter) decideOne(ctx context.Context, r *rate.Request, ahead ahead) (Decision, error) {
 	s := singles.Get().(*single)
 	own := l.ready(ctx)
 	s.request[0], s.rule[0], s.decision[0] = *r, nil, Decision{}
@@ -47,14 +47,14 @@ func (l *Limiter) decideOne(ctx context.Context, r *Request, ahead ahead) (Decis
 	if ahead != nil { // who reserves needs it, and nobody else
 		*r = s.request[0]
 	}
-	s.request[0] = Request{} // or its strings would stay in memory
+	s.request[0] = rate.Request{} // or its strings would stay in memory
 	singles.Put(s)
 	return d, err
 }
 
 // newClaim is a claim of these requests, which are not complete yet.
 func (l *Limiter) newClaim(requests ...Request) *claim {
-	c := claims.New(requests...)
+	c := claims.New(asked(requests)...)
 	if l.rules != nil {
 		c.Rules = make([]*LimitRule, len(requests))
 	}
@@ -132,7 +132,7 @@ func (l *Limiter) known(c *claim) bool {
 
 // recall answers the requests of a claim if one of the buckets is known to lack tokens. The others may
 // have them.
-func (l *Limiter) recall(requests []Request, decisions []Decision) (known bool) {
+func (l *Limiter) recall(requests []rate.Request, decisions []Decision) (known bool) {
 	for i := range requests {
 		d, lacks := l.denials.Recall(&requests[i])
 		if !lacks {
@@ -249,7 +249,7 @@ func (l *Limiter) tell(ctx context.Context, c *claim) {
 		return
 	}
 	for i := range c.Requests {
-		l.config.OnDecision(ctx, c.Requests[i], c.Decisions[i], c.Err)
+		l.config.OnDecision(ctx, told(&c.Requests[i]), c.Decisions[i], c.Err)
 	}
 }
 
@@ -257,7 +257,7 @@ func (l *Limiter) tell(ctx context.Context, c *claim) {
 // and in any span of time: so an exporter can show that it was kept. The grant of a transaction may
 // be rolled back, one with an ID may be told twice, one ahead of its time belongs to a later span, and
 // that of a group is another's as well.
-func (l *Limiter) bounds(r *Request, d *Decision) bool {
+func (l *Limiter) bounds(r *rate.Request, d *Decision) bool {
 	return l.parent == nil && !isFree(d.Source) && d.Delay == 0 && r.ID == "" && r.Group == 0 &&
 		r.Limiter == l.config.Name && (r.Limit == l.Limit() || l.share != nil && r.Limit == l.share.Of(l.Limit()))
 }

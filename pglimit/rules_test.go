@@ -14,6 +14,7 @@ import (
 
 	"github.com/pglimit/ratelimit/pglimit"
 	"github.com/pglimit/ratelimit/pglimit/pglimittest"
+	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
 // rules of limiter "api", in any order.
@@ -509,7 +510,7 @@ func TestARuleThatCannotBeKept(t *testing.T) {
 // picky keeps no burst of more than 100.
 type picky struct{ *pglimittest.Strategy }
 
-func (p picky) Check(r *pglimit.Request) error {
+func (p picky) Check(r *rate.Request) error {
 	if r.Limit.Burst > 100 {
 		return &pglimit.LimitError{Limit: r.Limit, Field: "Burst", Why: "is too much"}
 	}

@@ -40,7 +40,7 @@ func (l *Limiter) obtain(ctx context.Context, all []*claim) {
 		}
 	})
 	var rest []*claim
-	addUnspent := make(map[*claim]func(Request, Decision) Decision)
+	addUnspent := make(map[*claim]func(rate.Request, Decision) Decision)
 	for _, c := range all {
 		if served[c] {
 			continue

@@ -12,6 +12,7 @@ import (
 
 	"github.com/pglimit/ratelimit/pglimit"
 	"github.com/pglimit/ratelimit/pglimit/pglimittest"
+	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
 // costly is a Limiter of one token per second, burst 10.
@@ -219,7 +220,7 @@ func (s *slowly) wait(ctx context.Context) error {
 	}
 }
 
-func (s *slowly) Take(ctx context.Context, session pglimit.Session, requests []pglimit.Request) ([]pglimit.Decision, error) {
+func (s *slowly) Take(ctx context.Context, session pglimit.Session, requests []rate.Request) ([]pglimit.Decision, error) {
 	if err := s.wait(ctx); err != nil {
 		return nil, err
 	}

@@ -253,7 +253,7 @@ func (s *simulation) tell(r *rand.Rand, l *pglimit.Limiter, asked []pglimit.Requ
 		switch {
 		case d.Granted == 0:
 			if d.Source == pglimit.FromDatabase || d.Source == pglimit.FromMemory {
-				e := audit.FromDecision(rate.Request{Tokens: q.Tokens, Unit: max(q.Unit, q.Tokens)}, d)
+				e := audit.FromDecision(q.Tokens, max(q.Unit, q.Tokens), d)
 				if q.Unit > 0 {
 					e.Unit = q.Unit
 				}

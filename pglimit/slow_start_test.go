@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
 // slowPool has connections that are made in 10 ms, and counts how many are in use or made at once.
@@ -67,7 +68,7 @@ func (p *slowPool) AcquireFunc(context.Context, func(*pgxpool.Conn) error) error
 // onSession asks the session for each take.
 type onSession struct{ *fake }
 
-func (s onSession) Take(ctx context.Context, session pglimit.Session, requests []pglimit.Request) ([]pglimit.Decision, error) {
+func (s onSession) Take(ctx context.Context, session pglimit.Session, requests []rate.Request) ([]pglimit.Decision, error) {
 	if _, err := session.Exec(ctx, "take"); err != nil {
 		return nil, pglimit.ErrUnavailable
 	}

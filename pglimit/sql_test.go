@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
 // signs is a database that answers a question for a sign of life, and nothing else, and not while it is down.
@@ -76,7 +77,7 @@ func TestSQLSignOfLife(t *testing.T) {
 		server := &signs{down: true}
 		db := sql.OpenDB(server)
 		defer db.Close() //nolint:errcheck // there is nothing to close
-		s := &fake{take: func(ctx context.Context, r []pglimit.Request) ([]pglimit.Decision, error) {
+		s := &fake{take: func(ctx context.Context, r []rate.Request) ([]pglimit.Decision, error) {
 			if server.down {
 				return nil, pglimit.ErrUnavailable
 			}

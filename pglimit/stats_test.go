@@ -13,11 +13,12 @@ import (
 	"time"
 
 	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
 // byKey is a take that does what the key of its first request says; and causes, what its
 // failures are.
-func byKey(ctx context.Context, requests []pglimit.Request) ([]pglimit.Decision, error) {
+func byKey(ctx context.Context, requests []rate.Request) ([]pglimit.Decision, error) {
 	switch requests[0].Key {
 	case "down":
 		return nil, errDown
@@ -201,7 +202,7 @@ func TestEveryRequestIsCountedOnce(t *testing.T) {
 func TestWhatElseIsCounted(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		limiter := newLimiter(t, &fake{take: func(ctx context.Context, requests []pglimit.Request) ([]pglimit.Decision, error) {
+		limiter := newLimiter(t, &fake{take: func(ctx context.Context, requests []rate.Request) ([]pglimit.Decision, error) {
 			time.Sleep(time.Second)
 			return grantAll(ctx, requests)
 		}}, func(c *pglimit.Config) { c.Combine.Off, c.MaxWaiting, c.OnError = false, 2, pglimit.FailOpen })

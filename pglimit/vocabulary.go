@@ -11,7 +11,6 @@ import (
 // The words of package rate, which explains each: what is asked, what is answered, and what a value that cannot be kept is.
 type (
 	Limit        = rate.Limit
-	Request      = rate.Request
 	Decision     = rate.Decision
 	Source       = rate.Source
 	Durability   = rate.Durability

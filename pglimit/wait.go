@@ -13,6 +13,7 @@ import (
 	"github.com/pglimit/ratelimit/pglimit/internal/claims"
 	"github.com/pglimit/ratelimit/pglimit/internal/queue"
 	"github.com/pglimit/ratelimit/pglimit/internal/wait"
+	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
 // ErrWaitTooLong: the tokens come too late for a Wait, which has taken nothing, or given back what it had
@@ -48,21 +49,20 @@ func (l *Limiter) WaitN(ctx context.Context, key string, n int64) (Decision, err
 }
 
 // wait for the tokens of a request, for longest at most; zero: until the deadline of ctx.
-func (l *Limiter) wait(ctx context.Context, r Request, longest time.Duration) (Decision, error) {
-	if err := l.canWait(&r); err != nil {
+func (l *Limiter) wait(ctx context.Context, request Request, longest time.Duration) (Decision, error) {
+	if err := l.canWait(&request); err != nil {
 		return Decision{}, err
 	}
-	if r.MaxWait > 0 && l.config.MaxWait > 0 {
+	if request.MaxWait > 0 && l.config.MaxWait > 0 {
 		longest = min(longest, l.config.MaxWait)
 	}
-	r.MaxWait = 0
 	own := l.ready(ctx)
 	closed := l.queue.Enter(1)
 	open := closed == nil
 	if open {
 		defer l.queue.Leave(1)
 	}
-	c := l.newClaim(r)
+	c := l.newClaim(request)
 	err := l.complete(c, 0, own, func(limit Limit, rule *LimitRule) (time.Duration, error) {
 		if !open {
 			return 0, nil // it is told so if it is valid
@@ -88,7 +88,7 @@ func (l *Limiter) wait(ctx context.Context, r Request, longest time.Duration) (D
 	}()
 	l.decide(ctx, []*claim{c}, waits)
 	told = true
-	r = c.Requests[0]
+	r := c.Requests[0]
 	switch d := c.Decisions[0]; {
 	case waits.place != nil:
 		return l.waitUntilDue(ctx, r, waits.place, d)
@@ -134,12 +134,12 @@ func (t *turn) queue(ctx context.Context, all []*claim) []*claim {
 
 // askForPlace asks Postgres. Who leaves meanwhile need not wait for the answer, but it is heard: what
 // was reserved is given back in its turn.
-func (l *Limiter) askForPlace(ctx context.Context, r Request) (own *queue.Waiter, d Decision, err error) {
+func (l *Limiter) askForPlace(ctx context.Context, r rate.Request) (own *queue.Waiter, d Decision, err error) {
 	type answer struct {
 		own      *queue.Waiter
 		decision Decision
 	}
-	var caller wait.Caller[Request, answer]
+	var caller wait.Caller[rate.Request, answer]
 	caller.Begin(r)
 	longer, cancel := l.outlasting(ctx) // or it would not be known what it took
 	l.queue.Stay(1)
@@ -209,7 +209,7 @@ func (l *Limiter) longestWait(ctx context.Context, limit Limit, longest time.Dur
 }
 
 // waitUntilDue waits until the tokens are due, by the database's clock, or gives them back.
-func (l *Limiter) waitUntilDue(ctx context.Context, r Request, own *queue.Waiter, d Decision) (Decision, error) {
+func (l *Limiter) waitUntilDue(ctx context.Context, r rate.Request, own *queue.Waiter, d Decision) (Decision, error) {
 	err := l.queue.Wait(ctx, own)
 	if err == nil {
 		done := l.queue.Done(r, own)
@@ -232,7 +232,7 @@ func (l *Limiter) waitUntilDue(ctx context.Context, r Request, own *queue.Waiter
 // golang.org/x/time/rate.
 type Reservation struct {
 	limiter  *Limiter
-	request  Request
+	request  rate.Request
 	decision Decision
 	due      time.Time // by this process's clock
 	over     atomic.Bool
@@ -255,7 +255,7 @@ func (l *Limiter) ReserveN(ctx context.Context, key string, n int64) (*Reservati
 	if err := l.canReserve(); err != nil {
 		return nil, err
 	}
-	r := Request{Key: key, Tokens: n}
+	r := rate.Request{Key: key, Tokens: n}
 	d, err := l.decideOne(ctx, &r, func(limit Limit, _ *LimitRule) (time.Duration, error) {
 		return min(cmp.Or(l.config.MaxAhead, limit.Window()), MaxWindow-limit.Window()), nil
 	})

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
 // Call describes a call to the functions of a [Config]. Its metadata and its peer are in the context.
@@ -106,7 +107,7 @@ func (c *Config) Validate(limiter *pglimit.Limiter) error {
 	}
 	strategy := limiter.Strategy()
 	if c.Requests != nil {
-		if err := strategy.Check(&pglimit.Request{Limit: limiter.Limit(), Group: 1}); err != nil {
+		if err := strategy.Check(&rate.Request{Limit: limiter.Limit(), Group: 1}); err != nil {
 			return fmt.Errorf("grpclimit: Config.Requests is set, but %w", err)
 		}
 		if config := limiter.Config(); config.Block != (pglimit.Block{}) {

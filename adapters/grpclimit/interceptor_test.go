@@ -460,4 +460,4 @@ func TestConfigIsChecked(t *testing.T) {
 // onlyTakes is a strategy that can only take.
 type onlyTakes struct{ pglimit.Strategy }
 
-func (s onlyTakes) Check(r *pglimit.Request) error { return rate.Unsupported(s.Name(), r) }
+func (s onlyTakes) Check(r *rate.Request) error { return rate.Unsupported(s.Name(), r) }

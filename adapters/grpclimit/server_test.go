@@ -21,6 +21,7 @@ import (
 	"github.com/pglimit/ratelimit/adapters/grpclimit"
 	"github.com/pglimit/ratelimit/pglimit"
 	"github.com/pglimit/ratelimit/pglimit/pglimittest"
+	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
 const (
@@ -173,7 +174,7 @@ type forgiving struct {
 	waited  atomic.Int64 // in ns
 }
 
-func (f *forgiving) Take(ctx context.Context, session pglimit.Session, requests []pglimit.Request) ([]pglimit.Decision, error) {
+func (f *forgiving) Take(ctx context.Context, session pglimit.Session, requests []rate.Request) ([]pglimit.Decision, error) {
 	decisions, err := f.Strategy.Take(ctx, session, requests)
 	for _, d := range decisions {
 		if !d.Allowed {

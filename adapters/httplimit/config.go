@@ -7,6 +7,7 @@ import (
 	"net/http"
 
 	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
 // Config of a middleware. Key is required. The zero value of every other field is its default. The functions are called
@@ -107,7 +108,7 @@ func (c Config) Validate(limiter *pglimit.Limiter) error {
 	}
 	strategy := limiter.Strategy()
 	if c.Requests != nil {
-		if err := strategy.Check(&pglimit.Request{Limit: limiter.Limit(), Group: 1}); err != nil {
+		if err := strategy.Check(&rate.Request{Limit: limiter.Limit(), Group: 1}); err != nil {
 			return fmt.Errorf("httplimit: Config.Requests is set, but %w", err)
 		}
 		if config := limiter.Config(); config.Block != (pglimit.Block{}) {

@@ -17,7 +17,7 @@ import (
 // noRefunds is a strategy that can only take.
 type noRefunds struct{ pglimit.Strategy }
 
-func (s noRefunds) Check(r *pglimit.Request) error { return rate.Unsupported(s.Name(), r) }
+func (s noRefunds) Check(r *rate.Request) error { return rate.Unsupported(s.Name(), r) }
 
 func TestConfigIsChecked(t *testing.T) {
 	t.Parallel()

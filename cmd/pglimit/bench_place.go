@@ -16,6 +16,7 @@ import (
 	"github.com/pglimit/ratelimit/internal/postgres"
 	"github.com/pglimit/ratelimit/migrations"
 	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/pglimit/rate"
 	"github.com/pglimit/ratelimit/strategies"
 )
 
@@ -144,7 +145,7 @@ func (a *app) benchStrategies(ctx context.Context, place benchPlace, all []pglim
 
 // missing says that the database is not migrated for the strategy.
 func missing(ctx context.Context, pool *pgxpool.Pool, s pglimit.Strategy) bool {
-	peek := pglimit.Request{Limiter: "bench", Key: "peek", Limit: pglimit.Every(time.Second), Unit: 1}
-	_, err := s.Take(ctx, postgres.OnPool(pool), []pglimit.Request{peek})
+	peek := rate.Request{Limiter: "bench", Key: "peek", Limit: pglimit.Every(time.Second), Unit: 1}
+	_, err := s.Take(ctx, postgres.OnPool(pool), []rate.Request{peek})
 	return errors.Is(err, pglimit.ErrNotMigrated)
 }

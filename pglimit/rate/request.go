@@ -25,7 +25,7 @@ const (
 	MaxIDTTL = 24 * time.Hour
 )
 
-// Request asks for Tokens of one bucket, to be granted in whole multiples of
+// Request asks a [Strategy] for Tokens of one bucket, to be granted in whole multiples of
 // Unit.
 //
 //   - Unit == Tokens: all or nothing. This is Allow and AllowN.
@@ -62,9 +62,6 @@ type Request struct {
 	// come under the larger limit are served beside them. Until the last reserved token is due, up to
 	// so many tokens are used on top of what the larger limit grants.
 	Ahead time.Duration
-
-	// MaxWait is for the Do of a Limiter, which waits for the tokens, so long at most. A Strategy gets zero.
-	MaxWait time.Duration
 
 	// Group: requests of one call of Take with the same Group stand or fall together. They follow
 	// one another and are for different buckets, each all or nothing, without Ahead, ID or

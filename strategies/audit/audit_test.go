@@ -277,7 +277,7 @@ func TestFromDecision(t *testing.T) {
 			audit.Event{At: start, Wanted: 1},
 		},
 	} {
-		if got := audit.FromDecision(test.request, test.decision); got != test.want {
+		if got := audit.FromDecision(test.request.Tokens, test.request.Unit, test.decision); got != test.want {
 			t.Errorf("%s: %+v, want %+v", name, got, test.want)
 		}
 	}

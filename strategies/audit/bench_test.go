@@ -48,7 +48,7 @@ func BenchmarkRecord(b *testing.B) {
 	b.ReportAllocs()
 	i := 0
 	for b.Loop() {
-		histories.Record(keys[i%len(keys)], request, decision)
+		histories.Record(keys[i%len(keys)], request.Tokens, request.Unit, decision)
 		i++
 	}
 }

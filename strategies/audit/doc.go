@@ -7,7 +7,7 @@
 // back, rounded up.
 //
 //	var history audit.Histories
-//	history.Record("user:42", request, decision) // for each decision
+//	history.Record("user:42", tokens, unit, decision) // for each decision
 //	report := history.Check(limit)
 //	fmt.Println(report)                          // report.OK() for programs
 //

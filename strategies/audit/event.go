@@ -16,21 +16,21 @@ type Event struct {
 	Contended bool
 }
 
-// FromDecision is the event of a request and its answer.
+// FromDecision is the event of a request for so many tokens, in multiples of the unit, and its answer.
 //
 // A peek that found Unit tokens is an event that wanted nothing. A peek that did not find
 // them is a denial of Unit tokens: the caller was told so. The decision must come from
 // Postgres: decisions of pglimit.FailOpen and other fallbacks have no time.
-func FromDecision(request rate.Request, decision rate.Decision) Event {
+func FromDecision(tokens, unit int64, decision rate.Decision) Event {
 	e := Event{
 		At:        decision.At.UnixNano(),
-		Wanted:    request.Tokens,
-		Unit:      request.Unit,
+		Wanted:    tokens,
+		Unit:      unit,
 		Granted:   decision.Granted,
 		Contended: decision.Contended,
 	}
-	if request.Tokens == 0 && !decision.Allowed {
-		e.Wanted = max(1, request.Unit)
+	if tokens == 0 && !decision.Allowed {
+		e.Wanted = max(1, unit)
 	}
 	return e
 }

@@ -29,13 +29,12 @@ func ExampleCheck() {
 // checked.
 func ExampleHistories() {
 	limit := rate.PerMinute(1)
-	request := rate.Request{Limiter: "api", Key: "user:42", Limit: limit, Tokens: 1, Unit: 1}
 	noon := time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC)
 
 	var one, other audit.Histories
-	one.Record("user:42", request, rate.Decision{Allowed: true, Granted: 1, At: noon})
-	other.Record("user:42", request, rate.Decision{At: noon.Add(59 * time.Second)})
-	other.Record("user:43", request, rate.Decision{Allowed: true, Granted: 1, At: noon})
+	one.Record("user:42", 1, 1, rate.Decision{Allowed: true, Granted: 1, At: noon})
+	other.Record("user:42", 1, 1, rate.Decision{At: noon.Add(59 * time.Second)})
+	other.Record("user:43", 1, 1, rate.Decision{Allowed: true, Granted: 1, At: noon})
 
 	one.Merge(&other)
 	fmt.Println(one.Check(limit))

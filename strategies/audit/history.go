@@ -64,9 +64,9 @@ type Histories struct {
 	of map[string]*History
 }
 
-// Record adds a decision about a bucket.
-func (h *Histories) Record(bucket string, request rate.Request, decision rate.Decision) {
-	h.history(bucket).Add(FromDecision(request, decision))
+// Record adds a decision about a bucket: see [FromDecision].
+func (h *Histories) Record(bucket string, tokens, unit int64, decision rate.Decision) {
+	h.history(bucket).Add(FromDecision(tokens, unit, decision))
 }
 
 // Add adds an event of a bucket.

@@ -74,7 +74,7 @@ func (s *suite) underLoad(callers, kinds int, duration time.Duration, call func(
 type histories map[string][]audit.Event
 
 func (h histories) record(r rate.Request, d rate.Decision) {
-	h[r.Key] = append(h[r.Key], audit.FromDecision(r, d))
+	h[r.Key] = append(h[r.Key], audit.FromDecision(r.Tokens, r.Unit, d))
 }
 
 // used records the units of a grant, each when it is due.

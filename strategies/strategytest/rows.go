@@ -150,7 +150,7 @@ func (s *suite) follow(parts []Part) {
 					}
 					w.decides(r, d, false)
 				} else if p == 0 {
-					events = append(events, audit.FromDecision(r, d))
+					events = append(events, audit.FromDecision(r.Tokens, r.Unit, d))
 				}
 				return d
 			}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/pglimit/ratelimit/pglimit"
 	"github.com/pglimit/ratelimit/pglimit/pglimittest"
+	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
 // noDB stands in for a *pgxpool.Pool; fake never uses it.
@@ -18,11 +19,11 @@ type noDB struct{ pglimit.Pool }
 // fake is a strategy that does what the key says.
 type fake string // its name
 
-func (f fake) Name() string               { return string(f) }
-func (fake) Check(*pglimit.Request) error { return nil }
-func (fake) Rule() pglimit.Rule           { return pglimittest.Memory().Rule() }
+func (f fake) Name() string            { return string(f) }
+func (fake) Check(*rate.Request) error { return nil }
+func (fake) Rule() pglimit.Rule        { return pglimittest.Memory().Rule() }
 
-func (fake) Take(_ context.Context, _ pglimit.Session, requests []pglimit.Request) ([]pglimit.Decision, error) {
+func (fake) Take(_ context.Context, _ pglimit.Session, requests []rate.Request) ([]pglimit.Decision, error) {
 	decisions := make([]pglimit.Decision, len(requests))
 	for i, r := range requests {
 		switch r.Key {

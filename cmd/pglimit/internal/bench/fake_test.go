@@ -11,13 +11,14 @@ import (
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/scenario"
 	"github.com/pglimit/ratelimit/internal/bucket"
 	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
 // fake is a strategy that decides in this process. The limiter names and keys that
 // it sees are those of the harness.
 type fake struct {
 	name  string
-	take  func(ctx context.Context, r pglimit.Request) (pglimit.Decision, error)
+	take  func(ctx context.Context, r rate.Request) (pglimit.Decision, error)
 	check func(pglimit.Limit) error
 }
 
@@ -27,7 +28,7 @@ func (f fake) Name() string { return f.name }
 
 func (fake) Rule() pglimit.Rule { return bucket.Rule{} }
 
-func (f fake) Check(r *pglimit.Request) error {
+func (f fake) Check(r *rate.Request) error {
 	l := r.Limit
 	if f.check == nil {
 		return nil
@@ -35,7 +36,7 @@ func (f fake) Check(r *pglimit.Request) error {
 	return f.check(l)
 }
 
-func (f fake) Take(ctx context.Context, _ pglimit.Session, requests []pglimit.Request) ([]pglimit.Decision, error) {
+func (f fake) Take(ctx context.Context, _ pglimit.Session, requests []rate.Request) ([]pglimit.Decision, error) {
 	d, err := f.take(ctx, requests[0])
 	return []pglimit.Decision{d}, err
 }
@@ -50,7 +51,7 @@ func (noDatabase) Exec(context.Context, string, ...any) (tag pgconn.CommandTag, 
 
 // grantAfter grants everything, each time after so long.
 func grantAfter(d time.Duration) fake {
-	return fake{name: "grants", take: func(_ context.Context, r pglimit.Request) (pglimit.Decision, error) {
+	return fake{name: "grants", take: func(_ context.Context, r rate.Request) (pglimit.Decision, error) {
 		time.Sleep(d)
 		return pglimit.Decision{Allowed: true, Granted: r.Tokens, At: time.Now()}, nil
 	}}

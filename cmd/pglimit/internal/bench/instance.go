@@ -14,6 +14,7 @@ import (
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/wire"
 	"github.com/pglimit/ratelimit/internal/postgres"
 	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
 // warmupKey is a key that no caller asks for.
@@ -46,7 +47,7 @@ func openInstance(ctx context.Context, base *pgxpool.Config, s scenario.Scenario
 		return instance{}, err
 	}
 	cost := subject.Costs[0].Tokens
-	request := pglimit.Request{
+	request := rate.Request{
 		Limiter: limiter, Key: warmupKey, Limit: subject.Limit, Tokens: cost, Unit: cost, Durability: s.Durability,
 	}
 	other := request
@@ -54,9 +55,9 @@ func openInstance(ctx context.Context, base *pgxpool.Config, s scenario.Scenario
 	err = in.onEveryConn(ctx, s.Conns, func(conn *pgxpool.Conn) error {
 		on := postgres.OnConn(conn.Conn())
 		// One request and several may be different statements.
-		_, err := subject.Strategy.Take(ctx, on, []pglimit.Request{request})
+		_, err := subject.Strategy.Take(ctx, on, []rate.Request{request})
 		if err == nil {
-			_, err = subject.Strategy.Take(ctx, on, []pglimit.Request{request, other})
+			_, err = subject.Strategy.Take(ctx, on, []rate.Request{request, other})
 		}
 		var pg *pgconn.PgError
 		if errors.Is(err, pglimit.ErrNothingTaken) || errors.As(err, &pg) && pg.Code == "40P01" { // another connection was faster

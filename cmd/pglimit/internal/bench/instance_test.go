@@ -16,6 +16,7 @@ import (
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/scenario"
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/wire"
 	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
 // stubborn leases tokens and does not take them back.
@@ -47,7 +48,7 @@ func TestInstanceGivesLeasesBackBeforeItsPoolCloses(t *testing.T) {
 	}
 	settled := 0
 	strategy := stubborn{
-		fake: fake{name: "stubborn", take: func(_ context.Context, r pglimit.Request) (pglimit.Decision, error) {
+		fake: fake{name: "stubborn", take: func(_ context.Context, r rate.Request) (pglimit.Decision, error) {
 			return pglimit.Decision{Allowed: true, Granted: r.Tokens, At: time.Now()}, nil
 		}},
 		settling: func() {
@@ -99,7 +100,7 @@ type warming struct {
 	fails func(requests int) error
 }
 
-func (w *warming) Take(_ context.Context, _ pglimit.Session, requests []pglimit.Request) ([]pglimit.Decision, error) {
+func (w *warming) Take(_ context.Context, _ pglimit.Session, requests []rate.Request) ([]pglimit.Decision, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.asked == nil {

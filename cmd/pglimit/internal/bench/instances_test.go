@@ -9,6 +9,7 @@ import (
 
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/scenario"
 	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
 // twoInstances is a load on two instances, whose limiters ask these strategies.
@@ -40,11 +41,11 @@ func TestArrivalsStayWithTheirInstance(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var served, stuck atomic.Int64
-		good := fake{name: "fake", take: func(_ context.Context, r pglimit.Request) (pglimit.Decision, error) {
+		good := fake{name: "fake", take: func(_ context.Context, r rate.Request) (pglimit.Decision, error) {
 			served.Add(1)
 			return pglimit.Decision{Allowed: true, Granted: r.Tokens, At: time.Now()}, nil
 		}}
-		dead := fake{name: "fake", take: func(ctx context.Context, _ pglimit.Request) (pglimit.Decision, error) {
+		dead := fake{name: "fake", take: func(ctx context.Context, _ rate.Request) (pglimit.Decision, error) {
 			stuck.Add(1)
 			<-ctx.Done()
 			return pglimit.Decision{}, ctx.Err()
@@ -63,7 +64,7 @@ func TestCallersAreSpreadOverInstances(t *testing.T) {
 	t.Parallel()
 	var asked [2]atomic.Int64
 	of := func(i int) fake {
-		return fake{name: "fake", take: func(_ context.Context, r pglimit.Request) (pglimit.Decision, error) {
+		return fake{name: "fake", take: func(_ context.Context, r rate.Request) (pglimit.Decision, error) {
 			asked[i].Add(1)
 			time.Sleep(10 * time.Millisecond)
 			return pglimit.Decision{Allowed: true, Granted: r.Tokens, At: time.Now()}, nil

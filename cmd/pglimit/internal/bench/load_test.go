@@ -13,12 +13,13 @@ import (
 
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/scenario"
 	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
 // stalling answers at once, but from 500 ms on not before 1.5 s.
 func stalling() fake {
 	start := time.Now()
-	return fake{name: "stalls", take: func(_ context.Context, r pglimit.Request) (pglimit.Decision, error) {
+	return fake{name: "stalls", take: func(_ context.Context, r rate.Request) (pglimit.Decision, error) {
 		if at := time.Since(start); at >= 500*time.Millisecond && at < 1500*time.Millisecond {
 			time.Sleep(1500*time.Millisecond - at)
 		}
@@ -57,7 +58,7 @@ func TestOpenLoopShowsArrivalsThatWereNeverSent(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		c := openScenario(4, 1000)
-		dead := fake{name: "dead", take: func(ctx context.Context, _ pglimit.Request) (pglimit.Decision, error) {
+		dead := fake{name: "dead", take: func(ctx context.Context, _ rate.Request) (pglimit.Decision, error) {
 			<-ctx.Done()
 			return pglimit.Decision{}, ctx.Err()
 		}}
@@ -141,7 +142,7 @@ func TestInterruptedLoopCountsWhatThereWas(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := bareScenario()
 		c.Callers = 8
-		slow := fake{name: "slow", take: func(ctx context.Context, r pglimit.Request) (pglimit.Decision, error) {
+		slow := fake{name: "slow", take: func(ctx context.Context, r rate.Request) (pglimit.Decision, error) {
 			select {
 			case <-time.After(10 * time.Millisecond):
 				return pglimit.Decision{Allowed: true, Granted: r.Tokens, At: time.Now()}, nil
@@ -166,7 +167,7 @@ func TestErrorsAreCountedByKind(t *testing.T) {
 		c.Callers, c.Timeout = 1, 20*time.Millisecond
 		answers := []error{&pgconn.PgError{Code: "40P01"}, &pgconn.PgError{Code: "XX000"}, errors.New("what"), nil}
 		calls := 0
-		failing := fake{name: "fails", take: func(ctx context.Context, _ pglimit.Request) (pglimit.Decision, error) {
+		failing := fake{name: "fails", take: func(ctx context.Context, _ rate.Request) (pglimit.Decision, error) {
 			time.Sleep(10 * time.Millisecond)
 			err := answers[calls%4]
 			calls++
@@ -205,7 +206,7 @@ func TestClosedLoopBacksOffWithoutAConnection(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			c := bareScenario()
 			c.Callers = 2
-			refuses := fake{name: "refuses", take: func(context.Context, pglimit.Request) (pglimit.Decision, error) {
+			refuses := fake{name: "refuses", take: func(context.Context, rate.Request) (pglimit.Decision, error) {
 				time.Sleep(time.Millisecond)
 				return pglimit.Decision{}, refusal
 			}}
@@ -233,7 +234,7 @@ func TestInterruptedOpenLoopLeavesNoArrivalUnserved(t *testing.T) {
 	for after, unserved := range map[time.Duration]int64{500 * time.Millisecond: 0, 3 * time.Second: 995} {
 		synctest.Test(t, func(t *testing.T) {
 			c := openScenario(4, 1000)
-			dead := fake{name: "dead", take: func(ctx context.Context, _ pglimit.Request) (pglimit.Decision, error) {
+			dead := fake{name: "dead", take: func(ctx context.Context, _ rate.Request) (pglimit.Decision, error) {
 				<-ctx.Done()
 				return pglimit.Decision{}, ctx.Err()
 			}}

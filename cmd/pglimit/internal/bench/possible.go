@@ -6,7 +6,7 @@ import (
 
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/scenario"
 	"github.com/pglimit/ratelimit/internal/bucket"
-	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
 // possible is how many tokens a perfect limiter would grant, which decides each request at the moment it arrives. It is
@@ -29,7 +29,7 @@ func possible(s scenario.Scenario, subject scenario.Subject, seed uint64) (token
 	}
 	slices.Sort(arrivals)
 	cost := subject.Costs[0].Tokens
-	request := pglimit.Request{Limit: subject.Limit, Tokens: cost, Unit: cost}
+	request := rate.Request{Limit: subject.Limit, Tokens: cost, Unit: cost}
 	var b bucket.Bucket
 	for _, now := range arrivals {
 		if b.Grantable(now.Nanoseconds(), &request) > 0 {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/scenario"
 	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
 // BenchmarkRecord is what the harness costs per decision: key, clock, counters,
@@ -16,7 +17,7 @@ import (
 func BenchmarkRecord(b *testing.B) {
 	c := scenario.Custom()
 	c.Keys, c.Callers = 20, 64
-	denies := fake{name: "denies", take: func(context.Context, pglimit.Request) (pglimit.Decision, error) {
+	denies := fake{name: "denies", take: func(context.Context, rate.Request) (pglimit.Decision, error) {
 		return pglimit.Decision{RetryAfter: time.Hour, At: time.Now()}, nil
 	}}
 	c.Stages.DenialTTL = time.Hour

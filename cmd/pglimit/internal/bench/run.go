@@ -16,6 +16,7 @@ import (
 	"github.com/pglimit/ratelimit/internal/postgres"
 	"github.com/pglimit/ratelimit/internal/published"
 	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
 // Run puts the strategies under each scenario, one after another, on the database, which
@@ -174,8 +175,8 @@ func (b *bench) open(ctx context.Context) (err error) {
 // anything is measured.
 func (b *bench) check(ctx context.Context) error {
 	for _, s := range b.strategies {
-		request := pglimit.Request{Limiter: "bench-" + b.id, Key: warmupKey, Limit: pglimit.Every(time.Second), Unit: 1}
-		if _, err := s.Take(ctx, postgres.OnPool(b.observer), []pglimit.Request{request}); err != nil {
+		request := rate.Request{Limiter: "bench-" + b.id, Key: warmupKey, Limit: pglimit.Every(time.Second), Unit: 1}
+		if _, err := s.Take(ctx, postgres.OnPool(b.observer), []rate.Request{request}); err != nil {
 			return fmt.Errorf("%s: %w", s.Name(), err)
 		}
 	}

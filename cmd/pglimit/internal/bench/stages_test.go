@@ -11,6 +11,7 @@ import (
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/scenario"
 	"github.com/pglimit/ratelimit/internal/published"
 	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
 // bucketOfOne grants a token per interval, as a strategy does, and has faults if told so:
@@ -32,7 +33,7 @@ func newBucketOfOne(interval time.Duration, uncounted int, longer time.Duration)
 	}
 }
 
-func (b bucketOfOne) Take(_ context.Context, _ pglimit.Session, requests []pglimit.Request) ([]pglimit.Decision, error) {
+func (b bucketOfOne) Take(_ context.Context, _ pglimit.Session, requests []rate.Request) ([]pglimit.Decision, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	decisions := make([]pglimit.Decision, len(requests))

@@ -12,13 +12,14 @@ import (
 
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/scenario"
 	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
 // alternating fails at once, grants after 10 ms, denies after 20, is contended after 30, and
 // begins again.
 func alternating() fake {
 	calls := 0
-	return fake{name: "alternating", take: func(_ context.Context, r pglimit.Request) (pglimit.Decision, error) {
+	return fake{name: "alternating", take: func(_ context.Context, r rate.Request) (pglimit.Decision, error) {
 		turn := calls % 4
 		calls++
 		time.Sleep(time.Duration(turn) * 10 * time.Millisecond)
@@ -107,7 +108,7 @@ func TestLateAnswersAreInNoRate(t *testing.T) {
 	t.Parallel()
 	for name, allowed := range map[string]bool{"grants": true, "denials": false} {
 		synctest.Test(t, func(t *testing.T) {
-			slow := fake{name: "slow", take: func(_ context.Context, r pglimit.Request) (pglimit.Decision, error) {
+			slow := fake{name: "slow", take: func(_ context.Context, r rate.Request) (pglimit.Decision, error) {
 				time.Sleep(300 * time.Millisecond)
 				d := pglimit.Decision{Allowed: allowed, At: time.Now()}
 				if allowed {

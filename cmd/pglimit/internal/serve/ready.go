@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
 // readyTimeout is shorter than the usual timeout of a probe, a second.
@@ -72,8 +73,8 @@ func (s *Server) check(ctx context.Context) error {
 }
 
 func (s *Server) couldGrant(ctx context.Context, name string, l *pglimit.Limiter) error {
-	peek := pglimit.Request{Limiter: name, Key: "readyz", Limit: l.Limit(), Unit: 1}
-	if _, err := l.Strategy().Take(ctx, s.session, []pglimit.Request{peek}); err != nil {
+	peek := rate.Request{Limiter: name, Key: "readyz", Limit: l.Limit(), Unit: 1}
+	if _, err := l.Strategy().Take(ctx, s.session, []rate.Request{peek}); err != nil {
 		return err
 	}
 	strategy, able := l.Strategy().(interface {

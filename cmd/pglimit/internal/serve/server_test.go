@@ -14,6 +14,7 @@ import (
 
 	"github.com/pglimit/ratelimit/pglimit"
 	"github.com/pglimit/ratelimit/pglimit/pglimittest"
+	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
 const fallbacks = `
@@ -228,7 +229,7 @@ type lagging struct {
 	calls *atomic.Int64
 }
 
-func (l lagging) Take(ctx context.Context, session pglimit.Session, requests []pglimit.Request) ([]pglimit.Decision, error) {
+func (l lagging) Take(ctx context.Context, session pglimit.Session, requests []rate.Request) ([]pglimit.Decision, error) {
 	l.calls.Add(1)
 	select {
 	case <-time.After(l.lag):

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
 const (
@@ -132,7 +133,7 @@ func (s *Server) request(ctx context.Context, a *ask, peek bool) (l limiter, r p
 		if l.blocks() {
 			return l, r, limit, invalid("id", fmt.Sprintf("is %q: limiter %s blocks keys, and takes none: leave it out (what is sent again is charged again), or ask a limiter without block", r.ID, a.Limiter))
 		}
-		if l.Strategy().Check(&pglimit.Request{Limit: l.Limit(), ID: r.ID}) != nil {
+		if l.Strategy().Check(&rate.Request{Limit: l.Limit(), ID: r.ID}) != nil {
 			return l, r, limit, invalid("id", fmt.Sprintf("is %q: limiter %s must have the strategy token_bucket", r.ID, a.Limiter))
 		}
 	}
@@ -141,17 +142,17 @@ func (s *Server) request(ctx context.Context, a *ask, peek bool) (l limiter, r p
 		if r.Limit, err = pglimit.ParseLimit(*a.Limit); err != nil {
 			return l, r, limit, invalid("limit", strings.TrimPrefix(bare(err), "limit "))
 		}
-		if err = l.Strategy().Check(&pglimit.Request{Limit: r.Limit}); err != nil {
+		if err = l.Strategy().Check(&rate.Request{Limit: r.Limit}); err != nil {
 			return l, r, limit, problemOf(err)
 		}
 	}
-	checked := r
-	checked.Limit, limit, p = s.limitOf(l, &r)
+	most, limit, p := s.limitOf(l, &r)
 	if p != nil {
 		return l, r, limit, p
 	}
+	checked := rate.Request{Limiter: r.Limiter, Key: r.Key, Limit: most, Tokens: r.Tokens, Unit: r.Unit, ID: r.ID}
 	if r.ID != "" {
-		checked.IDTTL = pglimit.MaxIDTTL // the Limiter's own is filled in by it
+		checked.IDTTL = rate.MaxIDTTL // the Limiter's own is filled in by it
 	}
 	if err := checked.Validate(); err != nil {
 		return l, r, limit, problemOfLimit(err, r.Limit)

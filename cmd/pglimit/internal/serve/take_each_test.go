@@ -11,6 +11,7 @@ import (
 
 	"github.com/pglimit/ratelimit/pglimit"
 	"github.com/pglimit/ratelimit/pglimit/pglimittest"
+	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
 // failing fails requests by their IDs. Each of these is sent by itself.
@@ -19,7 +20,7 @@ type failing struct {
 	errs map[string]error
 }
 
-func (f failing) Take(ctx context.Context, session pglimit.Session, requests []pglimit.Request) ([]pglimit.Decision, error) {
+func (f failing) Take(ctx context.Context, session pglimit.Session, requests []rate.Request) ([]pglimit.Decision, error) {
 	if err := f.errs[requests[0].ID]; err != nil {
 		return nil, err
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/pglimit/ratelimit/pglimit"
 	"github.com/pglimit/ratelimit/pglimit/pglimittest"
+	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
 // Tokens that were taken are not lost to a client because another request failed.
@@ -42,8 +43,8 @@ func TestOneOfSeveralThatFailsKeepsTheOthers(t *testing.T) {
 // picky takes nothing for certain keys.
 type picky struct{ *pglimittest.Strategy }
 
-func (p picky) Take(ctx context.Context, session pglimit.Session, requests []pglimit.Request) ([]pglimit.Decision, error) {
-	if slices.ContainsFunc(requests, func(r pglimit.Request) bool { return strings.HasPrefix(r.Key, "held") }) {
+func (p picky) Take(ctx context.Context, session pglimit.Session, requests []rate.Request) ([]pglimit.Decision, error) {
+	if slices.ContainsFunc(requests, func(r rate.Request) bool { return strings.HasPrefix(r.Key, "held") }) {
 		return nil, pglimit.ErrNothingTaken
 	}
 	return p.Strategy.Take(ctx, session, requests)

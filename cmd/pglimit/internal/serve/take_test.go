@@ -12,6 +12,7 @@ import (
 
 	"github.com/pglimit/ratelimit/pglimit"
 	"github.com/pglimit/ratelimit/pglimit/pglimittest"
+	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
 const limits = `
@@ -149,10 +150,10 @@ func TestUnicodeKeysStayApart(t *testing.T) {
 // heard tells of the groups that it is asked for.
 type heard struct {
 	*pglimittest.Strategy
-	groups *[][]pglimit.Request
+	groups *[][]rate.Request
 }
 
-func (h heard) Take(ctx context.Context, session pglimit.Session, requests []pglimit.Request) ([]pglimit.Decision, error) {
+func (h heard) Take(ctx context.Context, session pglimit.Session, requests []rate.Request) ([]pglimit.Decision, error) {
 	*h.groups = append(*h.groups, slices.Clone(requests))
 	return h.Strategy.Take(ctx, session, requests)
 }
@@ -162,7 +163,7 @@ func TestOfSeveralEachKeepsItsDurability(t *testing.T) {
 	t.Parallel()
 	made, err := parse([]byte("limiters: {hard: {limit: 1/s, durability: durable}, soft: {limit: 2/s}}"))
 	must(t, err)
-	memory := heard{pglimittest.Memory(), new([][]pglimit.Request)}
+	memory := heard{pglimittest.Memory(), new([][]rate.Request)}
 	made[0].Strategy, made[1].Strategy = memory, memory
 	s, err := New(Config{Limits: made, Pool: memory.Pool()})
 	must(t, err)

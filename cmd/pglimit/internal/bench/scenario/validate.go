@@ -10,6 +10,7 @@ import (
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/result"
 	"github.com/pglimit/ratelimit/internal/bucket"
 	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
 // MaxRPS is the highest rate of arrivals.
@@ -137,6 +138,6 @@ type anything struct{ pglimit.Leaser }
 
 func (anything) Name() string { return "anything" }
 
-func (anything) Check(*pglimit.Request) error { return nil }
+func (anything) Check(*rate.Request) error { return nil }
 
 func (anything) Rule() pglimit.Rule { return bucket.Rule{} }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/pglimit/rate"
 	"github.com/pglimit/ratelimit/strategies"
 )
 
@@ -114,4 +115,4 @@ type never struct{ pglimit.Strategy }
 
 func (never) Name() string { return "none" }
 
-func (never) Check(*pglimit.Request) error { return errors.New("never") }
+func (never) Check(*rate.Request) error { return errors.New("never") }
