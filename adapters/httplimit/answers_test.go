@@ -75,17 +75,6 @@ func TestManyClientsAtOnce(t *testing.T) {
 	}
 }
 
-func TestOtherMethodsAreDeniedToo(t *testing.T) {
-	t.Parallel()
-	url := served(t, httplimit.New(limited(t, pglimit.PerHour(1)), everybody)(fine))
-	get(t, url)
-	response, err := http.Head(url)
-	if err != nil || response.StatusCode != http.StatusTooManyRequests || response.Header.Get("Retry-After") != "3600" {
-		t.Error(response, err)
-	}
-	_ = response.Body.Close()
-}
-
 func TestABlockedKeyIsToldSo(t *testing.T) {
 	t.Parallel()
 	block := pglimit.Block{After: 1, Within: time.Minute, For: time.Hour, Max: time.Hour, Forget: 24 * time.Hour}
@@ -136,7 +125,7 @@ func TestWhereNoDecisionIsKnown(t *testing.T) {
 					}
 				}
 			}
-			lines := strings.Count(log.String(), "httplimit: request not decided")
+			lines := strings.Count(log.String(), "httplimit: not decided")
 			if c.status == 503 && lines != 1 || c.status == 200 && lines != 0 {
 				t.Errorf("%s: logged %q", name, log.String())
 			}
@@ -330,7 +319,7 @@ func TestYourOwnAnswers(t *testing.T) {
 	if asked, without := get(t, url+"/default"), get(t, byDefault); asked.body != without.body || asked.StatusCode != http.StatusTooManyRequests || asked.Header.Get("Content-Type") != without.Header.Get("Content-Type") {
 		t.Errorf("%s%s", asked.body, without.body)
 	}
-	if d := denials[0]; len(denials) != 2 || d.RetryAfter != time.Minute || len(d.Decisions) != 1 || d.Decisions[0].Limiter != "api" || !reflect.DeepEqual(d.Policies, []string{"api"}) {
+	if d := denials[0]; len(denials) != 2 || d.RetryAfter != time.Minute || len(d.Decisions) != 1 || d.Decisions[0].Limiter != "api" {
 		t.Errorf("%+v", denials)
 	}
 

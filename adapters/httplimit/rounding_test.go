@@ -2,7 +2,6 @@ package httplimit_test
 
 import (
 	"net/http"
-	"net/http/httptest"
 	"testing"
 	"time"
 
@@ -72,22 +71,4 @@ func TestLegacyFieldsOfEqualLimits(t *testing.T) {
 	second := httplimit.New(limited(t, pglimit.PerHour(2).WithBurst(3)), inner)(fine)
 	get(t, served(t, httplimit.New(limited(t, pglimit.PerHour(1).WithBurst(3)), config)(second))).expect(t, 200, "X-RateLimit-Remaining", "2", "X-RateLimit-Reset", "946688400")
 	get(t, served(t, httplimit.New(limited(t, pglimit.PerHour(1).WithBurst(4)), config)(second))).expect(t, 200, "X-RateLimit-Remaining", "1", "X-RateLimit-Reset", "946688400")
-}
-
-// A limiter's name is told as it is, if it is printable ASCII, and what else there is as in a URL.
-func TestNamesInFields(t *testing.T) {
-	t.Parallel()
-	for name, want := range map[string]string{
-		"a ~":      `"a ~"`,
-		"\x1f\x7f": `"%1F%7F"`,
-		`"\%`:      `"\"\\%25"`,
-		"ö":        `"%C3%B6"`,
-	} {
-		limiter := newLimiter(t, pglimittest.Memory(), pglimit.Config{Name: name, Limit: pglimit.PerHour(2)})
-		recorder := httptest.NewRecorder()
-		httplimit.New(limiter, everybody)(fine).ServeHTTP(recorder, httptest.NewRequest(http.MethodGet, "/", http.NoBody))
-		if got := recorder.Header().Get("RateLimit"); got != want+";r=1;t=1800" {
-			t.Errorf("%q: %s", name, got)
-		}
-	}
 }
