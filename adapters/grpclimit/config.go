@@ -2,15 +2,12 @@ package grpclimit
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"log/slog"
 	"time"
 
 	"google.golang.org/grpc/codes"
 
 	"github.com/pglimit/ratelimit/pglimit"
-	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
 // Call describes a call to the functions of a [Config]. Its metadata and its peer are in the context.
@@ -75,17 +72,13 @@ type Config struct {
 	// status at once. Zero: ten seconds. Negative: no client is told to retry.
 	MaxPushback time.Duration
 
-	// QuotaSubject makes the subject in QuotaFailure from the key: see [Hash]. A key may be a secret or a person's
-	// name, and proxies and clients log statuses. Nil: no subject.
-	QuotaSubject func(key string) string
-
 	// Denied returns the error that a call over the limit ends with. The trailer is already set. Nil: that of
 	// [Denial.Status].
 	Denied func(ctx context.Context, call Call, denial Denial) error
 
 	// Failed returns the error for a call without a known decision, or one that Config.OnError of the Limiter denied
-	// (then the error is [ErrFallback]). The call ends with it; returning nil does not let
-	// it through. Nil: the status of [StatusOf].
+	// (then the error is [ErrFallback]). The call ends with it; returning nil does not let it through. Nil: the status
+	// of [StatusOf].
 	Failed func(ctx context.Context, call Call, err error) error
 
 	// Logger gets the failures that [StatusOf] makes INTERNAL or UNAVAILABLE, and refunds that failed: the first of
@@ -94,28 +87,3 @@ type Config struct {
 }
 
 const defaultMaxPushback = 10 * time.Second
-
-// Validate returns an error that names the field and what is allowed, or nil.
-func (c *Config) Validate(limiter *pglimit.Limiter) error {
-	switch {
-	case limiter == nil:
-		return errors.New("grpclimit: the limiter is nil")
-	case c.Key == nil:
-		return errors.New("grpclimit: Config.Key is nil: say whom calls are counted for, for instance grpclimit.PeerIP")
-	case c.Requests != nil && c.Limit != nil:
-		return errors.New("grpclimit: Config.Limit and Config.Requests are both set: set the Limit of each of the Requests")
-	}
-	strategy := limiter.Strategy()
-	if c.Requests != nil {
-		if err := strategy.Check(&rate.Request{Limit: limiter.Limit(), Group: 1}); err != nil {
-			return fmt.Errorf("grpclimit: Config.Requests is set, but %w", err)
-		}
-		if config := limiter.Config(); config.Block != (pglimit.Block{}) {
-			return fmt.Errorf("grpclimit: Config.Requests is set, but the limiter %s has a Block, and takes no groups: chain two interceptors, one of it with Refund: grpclimit.OnFailure before one with the other Requests", config.Name)
-		}
-	}
-	if _, able := strategy.(pglimit.GiveBacker); c.Refund != nil && !able {
-		return fmt.Errorf("grpclimit: Config.Refund is set, but the strategy %s takes nothing back", strategy.Name())
-	}
-	return nil
-}

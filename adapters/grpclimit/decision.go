@@ -6,7 +6,7 @@ import (
 
 	"google.golang.org/grpc"
 
-	"github.com/pglimit/ratelimit/adapters/internal/passed"
+	"github.com/pglimit/ratelimit/adapters/internal/admission"
 	"github.com/pglimit/ratelimit/pglimit"
 )
 
@@ -16,12 +16,12 @@ import (
 //
 // To charge what the call really cost, use [Settle]. Do not pass the decision to Settle or Refund of the Limiter if
 // [Config].Refund may refund it too: the tokens would come back twice.
-func Decision(ctx context.Context) (d pglimit.Decision, ok bool) { return passed.Decision(ctx) }
+func Decision(ctx context.Context) (d pglimit.Decision, ok bool) { return admission.Decision(ctx) }
 
 // Decisions returns the decisions of all limits that let a call through, from the context of its handler: of chained
 // interceptors the first one's first, and of [Config].Requests in their order. Each names its Limiter and Key. Nil if
 // there are none.
-func Decisions(ctx context.Context) []pglimit.Decision { return passed.Decisions(ctx) }
+func Decisions(ctx context.Context) []pglimit.Decision { return admission.Decisions(ctx) }
 
 // Settle charges what the call really cost instead of its Cost, in every limit of the nearest interceptor, in one round
 // trip: see [pglimit.Limiter.Settle]. An actual cost of 0 returns everything. It works even if the client has gone:
@@ -32,7 +32,7 @@ func Decisions(ctx context.Context) []pglimit.Decision { return passed.Decisions
 // whatever the error. For a stream, it settles the opening. If the call was not limited, or if Config.OnError of the
 // Limiter let it through, Settle does nothing.
 func Settle(ctx context.Context, actual int64) (charged pglimit.Decision, err error) {
-	charged, err = passed.Settle(ctx, actual)
+	charged, err = admission.Settle(ctx, actual)
 	if err != nil {
 		err = fmt.Errorf("grpclimit: %w", err)
 	}
@@ -42,7 +42,7 @@ func Settle(ctx context.Context, actual int64) (charged pglimit.Decision, err er
 // Failed marks the call as failed, although it ends with OK: [OnSuccess] keeps its tokens, and [OnFailure] returns
 // them. Use it, for example, for a login whose answer has a field that says no. Call it before the handler returns. If
 // the call was not limited, it does nothing.
-func Failed(ctx context.Context) { passed.Fail(ctx) }
+func Failed(ctx context.Context) { admission.Fail(ctx) }
 
 // limited is a stream whose context has the decisions of its opening.
 type limited struct {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"strconv"
-	"strings"
 	"time"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
@@ -27,23 +26,22 @@ type Denial struct {
 	// Decisions that denied: one, unless Config.Requests asked for several limits. Each names its
 	// Limiter, Key and Limit, and says whether the key is Blocked.
 	Decisions []pglimit.Decision
-
-	quotaSubject func(key string) string
 }
 
 // Status is RESOURCE_EXHAUSTED with the details RetryInfo and QuotaFailure. A violation has the Limiter's name as
-// quota_id, the Burst as quota_value, and the limit in its description. Add details with WithDetails.
+// quota_id, the Burst as quota_value, and the limit in its description, but not the key: it may be a secret or a
+// person's name, and proxies and clients log statuses. Add details with WithDetails.
 func (d *Denial) Status() *status.Status {
 	violations := make([]*errdetails.QuotaFailure_Violation, len(d.Decisions))
 	for i := range d.Decisions {
-		violations[i] = d.violation(&d.Decisions[i])
+		violations[i] = violation(&d.Decisions[i])
 	}
 	return withDetails(status.New(codes.ResourceExhausted, fmt.Sprintf("rate limit exceeded: try again in %v", d.RetryAfter)),
 		&errdetails.RetryInfo{RetryDelay: durationpb.New(d.RetryAfter)},
 		&errdetails.QuotaFailure{Violations: violations})
 }
 
-func (d *Denial) violation(of *pglimit.Decision) *errdetails.QuotaFailure_Violation {
+func violation(of *pglimit.Decision) *errdetails.QuotaFailure_Violation {
 	v := &errdetails.QuotaFailure_Violation{Description: "the limit is " + of.Limit.String(), QuotaId: of.Limiter, QuotaValue: of.Limit.Burst}
 	switch of.Source {
 	case pglimit.FromRule: // a row of pglimit.limits, which has no limit
@@ -53,9 +51,6 @@ func (d *Denial) violation(of *pglimit.Decision) *errdetails.QuotaFailure_Violat
 	}
 	if of.Blocked {
 		v.Description += "; after too many denials, all calls are denied for some time"
-	}
-	if d.quotaSubject != nil {
-		v.Subject = strings.ToValidUTF8(d.quotaSubject(of.Key), "\uFFFD")
 	}
 	return v
 }
@@ -85,9 +80,4 @@ func setPushback(ctx context.Context, wait, longest time.Duration) {
 	}
 	// In a test without a server there is no trailer to set.
 	_ = grpc.SetTrailer(ctx, metadata.Pairs("grpc-retry-pushback-ms", strconv.FormatInt(pushback, 10)))
-}
-
-// fromFallback says whether Config.OnError of the Limiter decided, instead of the limit.
-func fromFallback(decisions []pglimit.Decision) bool {
-	return decisions[0].Source == pglimit.FromFallback
 }

@@ -16,8 +16,6 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/pglimit/ratelimit/adapters/grpclimit"
-	"github.com/pglimit/ratelimit/pglimit"
-	"github.com/pglimit/ratelimit/pglimit/pglimittest"
 	"github.com/pglimit/ratelimit/semaphore"
 )
 
@@ -119,35 +117,6 @@ func TestMaxInFlight(t *testing.T) {
 	d.broken = true
 	if err := call(func() { t.Error("a call that was not decided") }); status.Code(err) != codes.Unavailable {
 		t.Errorf("got %v", err)
-	}
-}
-
-// With a place before a rate, a call without a place spends no token, and one over the rate keeps no place.
-func TestAPlaceBeforeARate(t *testing.T) {
-	t.Parallel()
-	d := new(database)
-	i := places(t, d)
-	limiter := newLimiter(t, pglimittest.Memory(), pglimit.PerHour(2))
-	rated, err := grpclimit.New(limiter, grpclimit.Config{Key: grpclimit.Constant("all")})
-	must(t, err)
-	call := func(want codes.Code, tokens int64) {
-		t.Helper()
-		info := &grpc.UnaryServerInfo{FullMethod: "/a/B"}
-		_, err := i.Unary(t.Context(), nil, info, func(ctx context.Context, request any) (any, error) {
-			return rated.Unary(ctx, request, info, func(context.Context, any) (any, error) { return nil, nil })
-		})
-		if left, _ := limiter.Peek(t.Context(), "all"); status.Code(err) != want || left.Remaining != tokens {
-			t.Errorf("%v, and %d tokens are left; want %v and %d", err, left.Remaining, want, tokens)
-		}
-	}
-	call(codes.OK, 1)
-	d.held.Add(1)
-	call(codes.Unavailable, 1)
-	d.held.Add(-1)
-	call(codes.OK, 0)
-	call(codes.ResourceExhausted, 0)
-	if d.held.Load() != 0 {
-		t.Errorf("%d held", d.held.Load())
 	}
 }
 

@@ -1,43 +1,40 @@
 package grpclimit
 
 import (
+	"cmp"
 	"context"
-	"errors"
-	"fmt"
-	"log/slog"
-	"slices"
 	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/pglimit/ratelimit/adapters/internal/failures"
-	"github.com/pglimit/ratelimit/adapters/internal/passed"
+	"github.com/pglimit/ratelimit/adapters/internal/admission"
 	"github.com/pglimit/ratelimit/pglimit"
-	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
 // Interceptor limits calls. Make one with [New]. Its methods Unary and Stream are interceptors of
 // a server, or of several, which then share the limit. It is safe for concurrent use.
 type Interceptor struct {
-	config           Config
-	limiter          *pglimit.Limiter
-	failures, unpaid failures.Log // what the Logger was told of
+	config Config
+	limits admission.Limits
 }
 
-// New makes an Interceptor. The error is that of [Config.Validate].
+// New makes an Interceptor. The error says that the limiter is nil, that fields of the config do not go together, or
+// that the limiter's strategy cannot do what they ask.
 func New(limiter *pglimit.Limiter, config Config) (*Interceptor, error) {
-	if err := config.Validate(limiter); err != nil {
+	i := newInterceptor(limiter, config)
+	i.config.MaxPushback = cmp.Or(config.MaxPushback, defaultMaxPushback)
+	if err := i.limits.Check(admission.Uses{
+		Key: config.Key != nil, Limit: config.Limit != nil, Requests: config.Requests != nil, Refund: config.Refund != nil,
+	}); err != nil {
 		return nil, err
 	}
-	if config.MaxPushback == 0 {
-		config.MaxPushback = defaultMaxPushback
-	}
-	if config.Logger == nil {
-		config.Logger = slog.Default()
-	}
-	return &Interceptor{config: config, limiter: limiter}, nil
+	return i, nil
+}
+
+func newInterceptor(limiter *pglimit.Limiter, config Config) *Interceptor {
+	return &Interceptor{config: config, limits: admission.Limits{Limiter: limiter, Logger: config.Logger, Adapter: "grpclimit"}}
 }
 
 // Unary is a [grpc.UnaryServerInterceptor].
@@ -50,7 +47,7 @@ func (i *Interceptor) Unary(ctx context.Context, request any, info *grpc.UnarySe
 	if err != nil {
 		return nil, err
 	}
-	ctx = passed.With(ctx, i.limiter, taken)
+	ctx = admission.With(ctx, i.limits.Limiter, taken)
 	err = i.pass(ctx, call, taken, func() (err error) {
 		response, err = handler(ctx, request)
 		return err
@@ -69,7 +66,7 @@ func (i *Interceptor) Stream(server any, stream grpc.ServerStream, info *grpc.St
 	if err != nil {
 		return err
 	}
-	ctx = passed.With(ctx, i.limiter, taken)
+	ctx = admission.With(ctx, i.limits.Limiter, taken)
 	stream = &limited{stream, ctx}
 	if i.config.PerMessage && info.IsClientStream {
 		stream = &messages{ServerStream: stream, interceptor: i, method: info.FullMethod}
@@ -112,69 +109,37 @@ func (i *Interceptor) take(ctx context.Context, call Call, maxPushback time.Dura
 		return answer.Decisions, nil
 	}
 	setPushback(ctx, wholeMillis(answer.RetryAfter), maxPushback)
-	if fromFallback(answer.Decisions) {
+	if admission.Fallback(answer.Decisions) {
 		return nil, i.fail(ctx, call, &fallbackError{wholeMillis(answer.RetryAfter)})
 	}
 	return nil, i.deny(ctx, call, answer)
 }
 
 // decide asks the limiter.
-func (i *Interceptor) decide(ctx context.Context, call Call) (pglimit.Group, error) {
-	key, err := i.config.Key(ctx, call)
+func (i *Interceptor) decide(ctx context.Context, call Call) (none pglimit.Group, err error) {
+	key, err := admission.Key(i.config.Key(ctx, call))
 	if err != nil {
-		return pglimit.Group{}, &usageError{fmt.Errorf("Config.Key: %w", err)}
-	}
-	if key == "" {
-		return pglimit.Group{}, &usageError{errors.New("Config.Key: the key is empty: name whom the call is counted for, or return an error")}
+		return none, err
 	}
 	cost := int64(1)
 	if i.config.Cost != nil {
-		if cost = i.config.Cost(ctx, call); cost < 1 {
-			return pglimit.Group{}, &usageError{fmt.Errorf("Config.Cost is %d: it must be at least 1; calls that cost nothing are for Config.Skip", cost)}
+		if cost, err = admission.Cost(i.config.Cost(ctx, call)); err != nil {
+			return none, err
 		}
 	}
 	if i.config.Requests != nil {
-		return i.decideAll(ctx, call, key, cost)
+		return i.limits.AskAll(ctx, i.config.Requests(ctx, call, key), cost)
 	}
-	var limit pglimit.Limit // the limiter's own
+	request := pglimit.Request{Key: key, Tokens: cost}
 	if i.config.Limit != nil {
-		limit = i.config.Limit(ctx, call)
+		request.Limit = i.config.Limit(ctx, call)
 	}
-	d, err := i.limiter.Do(ctx, pglimit.Request{Key: key, Limit: limit, Tokens: cost})
-	return pglimit.Group{Allowed: d.Allowed, RetryAfter: d.RetryAfter, Decisions: []pglimit.Decision{d}}, err
-}
-
-// decideAll asks for several limits.
-func (i *Interceptor) decideAll(ctx context.Context, call Call, key string, cost int64) (pglimit.Group, error) {
-	requests := slices.Clone(i.config.Requests(ctx, call, key))
-	if len(requests) == 0 {
-		return pglimit.Group{}, &usageError{errors.New("Config.Requests returned none: calls without a limit are for Config.Skip")}
-	}
-	for n := range requests {
-		if requests[n].Key == "" {
-			return pglimit.Group{}, &usageError{fmt.Errorf("Config.Requests: the Key of request %d is empty: name whom it is counted for", n)}
-		}
-		if err := rate.CheckKey(requests[n].Key); err != nil {
-			return pglimit.Group{}, fmt.Errorf("request %d: %w", n, err) // of the client's making, as Config.Key's would be
-		}
-		switch tokens := requests[n].Tokens; {
-		case tokens == 0:
-			requests[n].Tokens = cost
-		case tokens < 0:
-			return pglimit.Group{}, &usageError{fmt.Errorf("Config.Requests: the Tokens of request %d are %d: they must be at least 1, or 0 for the Cost", n, tokens)}
-		}
-	}
-	answer, err := i.limiter.DoAll(ctx, requests...)
-	var request *pglimit.RequestError
-	if errors.As(err, &request) && request.Field == "Key" { // each is valid: one is asked for twice
-		err = &usageError{fmt.Errorf("Config.Requests: %w", err)}
-	}
-	return answer, err
+	return i.limits.Ask(ctx, request, nil)
 }
 
 // deny ends a call that is over the limit.
 func (i *Interceptor) deny(ctx context.Context, call Call, answer pglimit.Group) error {
-	denial := Denial{RetryAfter: wholeMillis(answer.RetryAfter), quotaSubject: i.config.QuotaSubject}
+	denial := Denial{RetryAfter: wholeMillis(answer.RetryAfter)}
 	for _, d := range answer.Decisions {
 		if !d.Allowed {
 			denial.Decisions = append(denial.Decisions, d)
@@ -196,8 +161,8 @@ func (i *Interceptor) fail(ctx context.Context, call Call, err error) error {
 	if gone := ctx.Err(); gone != nil { // the client has gone
 		return status.FromContextError(gone).Err()
 	}
-	if (s.Code() == codes.Internal || s.Code() == codes.Unavailable) && !errors.Is(err, ErrBusy) {
-		i.failures.Add(ctx, i.config.Logger, "grpclimit: call not decided", err, "method", call.Method)
+	if s.Code() == codes.Internal || s.Code() == codes.Unavailable {
+		i.limits.Undecided(ctx, err, "method", call.Method)
 	}
 	if i.config.Failed != nil {
 		if chosen := i.config.Failed(ctx, call, err); chosen != nil {

@@ -1,12 +1,8 @@
 package grpclimit
 
 import (
-	"bytes"
 	"cmp"
 	"context"
-	"crypto/hmac"
-	"crypto/sha256"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"net/http"
@@ -18,6 +14,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/pglimit/ratelimit/adapters/httplimit"
+	"github.com/pglimit/ratelimit/adapters/internal/admission"
 )
 
 // KeyFunc returns the key of a call: whom it is counted for. An error is answered by
@@ -111,60 +108,22 @@ func Constant(key string) KeyFunc {
 // "user:42|method:/package.Service/Method". Each key must be present.
 func Join(keys ...KeyFunc) KeyFunc {
 	return func(ctx context.Context, call Call) (string, error) {
-		parts := make([]string, len(keys))
-		for i, of := range keys {
-			part, err := of(ctx, call)
-			if err != nil {
-				return "", err
-			}
-			if part == "" {
-				return "", fmt.Errorf("%w: part %d of Join is empty", ErrNoKey, i)
-			}
-			parts[i] = escape.Replace(part)
-		}
-		return strings.Join(parts, "|"), nil
+		return admission.Join(keys, func(key KeyFunc) (string, error) { return key(ctx, call) })
 	}
 }
-
-// escape keeps different keys different after they are joined.
-var escape = strings.NewReplacer("%", "%25", "|", "%7C")
 
 // FirstOf counts a call by the first of the keys that it has, such as the user if there is one, else the address. Any
 // error other than [ErrNoKey] ends the search.
 func FirstOf(keys ...KeyFunc) KeyFunc {
 	return func(ctx context.Context, call Call) (string, error) {
-		err := fmt.Errorf("%w: FirstOf has no key functions", ErrNoKey)
-		for _, of := range keys {
-			var key string
-			if key, err = of(ctx, call); !errors.Is(err, ErrNoKey) {
-				return key, err
-			}
-		}
-		return "", err
+		return admission.FirstOf(keys, func(key KeyFunc) (string, error) { return key(ctx, call) })
 	}
 }
 
-// Hashed counts calls by the [Hash] of the key, and the database stores only the hash. For API keys, which nobody can
-// guess, the secret may be nil. For guessable keys, such as addresses of people, use at least 16 random bytes, the same
-// in all instances.
+// Hashed counts calls by a hash of the key, 43 characters, and the database stores only the hash. For API keys, which
+// nobody can guess, the secret may be nil. For guessable keys, such as addresses of people, use a secret of at least 16
+// random bytes, the same in all instances: the hash is an HMAC-SHA256.
 func Hashed(key KeyFunc, secret []byte) KeyFunc {
-	hash := Hash(secret)
-	return func(ctx context.Context, call Call) (string, error) {
-		plain, err := key(ctx, call)
-		if err != nil || plain == "" {
-			return "", err
-		}
-		return hash(plain), nil
-	}
-}
-
-// Hash is the HMAC-SHA256 of a key with the secret, for [Config].QuotaSubject: 43 characters that
-// are the same for the same key.
-func Hash(secret []byte) func(key string) string {
-	secret = bytes.Clone(secret)
-	return func(key string) string {
-		mac := hmac.New(sha256.New, secret)
-		mac.Write([]byte(key))
-		return base64.RawURLEncoding.EncodeToString(mac.Sum(nil))
-	}
+	hash := admission.Hash(secret)
+	return func(ctx context.Context, call Call) (string, error) { return hash(key(ctx, call)) }
 }

@@ -3,21 +3,17 @@ package grpclimit
 import (
 	"context"
 	"slices"
-	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/pglimit/ratelimit/adapters/internal/passed"
+	"github.com/pglimit/ratelimit/adapters/internal/admission"
 	"github.com/pglimit/ratelimit/pglimit"
 )
 
-// refundTimeout ends a refund if the Limiter has NoTimeout, so that no wait is unbounded.
-const refundTimeout = 5 * time.Second
-
 // pass calls the handler, and refunds what was taken if Config.Refund says so.
 func (i *Interceptor) pass(ctx context.Context, call Call, taken []pglimit.Decision, handler func() error) error {
-	if i.config.Refund == nil || fromFallback(taken) { // a fallback takes no tokens
+	if i.config.Refund == nil || admission.Fallback(taken) { // a fallback takes no tokens
 		return handler()
 	}
 	code := codes.Internal
@@ -25,24 +21,13 @@ func (i *Interceptor) pass(ctx context.Context, call Call, taken []pglimit.Decis
 		if gone := ctx.Err(); gone != nil && code != codes.OK { // the handler failed of that, with any code
 			code = codeOf(gone)
 		}
-		if !passed.Settled(ctx) && i.config.Refund(ctx, call, code) {
-			i.giveBack(ctx, call, taken)
+		if !admission.Settled(ctx) && i.config.Refund(ctx, call, code) {
+			i.limits.GiveBack(ctx, taken, "method", call.Method)
 		}
 	}()
 	err := handler()
 	code = codeOf(err)
 	return err
-}
-
-// giveBack refunds even if the client has gone, as Limiter.Refund does: that is when calls fail.
-func (i *Interceptor) giveBack(ctx context.Context, call Call, taken []pglimit.Decision) {
-	ctx, cancel := context.WithTimeout(ctx, refundTimeout)
-	defer cancel()
-	for _, d := range taken {
-		if err := i.limiter.Refund(ctx, d, d.Granted); err != nil {
-			i.unpaid.Add(ctx, i.config.Logger, "grpclimit: tokens not given back", err, "method", call.Method)
-		}
-	}
 }
 
 // codeOf is the code that the server makes of a handler's error.
@@ -69,7 +54,7 @@ func OnSuccess(ctx context.Context, _ Call, code codes.Code) bool {
 }
 
 func succeeded(ctx context.Context, code codes.Code) bool {
-	return code == codes.OK && !passed.Failed(ctx)
+	return code == codes.OK && !admission.Failed(ctx)
 }
 
 // OnCodes is a [Config].Refund that returns the tokens of calls that ended with one of the codes, such as

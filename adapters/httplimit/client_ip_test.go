@@ -114,17 +114,16 @@ func TestAnAddressThatCannotBeRead(t *testing.T) {
 	if _, err := behind(request); err == nil || len(err.Error()) > 500 {
 		t.Errorf("an error of %d bytes", len(err.Error()))
 	}
-	log := &logged{}
-	yours := func(r *http.Request) (string, error) { return "", errors.New(r.Header.Get("X-Forwarded-For")) }
-	httplimit.New(limited(t, pglimit.PerHour(1)), httplimit.Config{Key: yours, Logger: log.logger()})(fine).ServeHTTP(httptest.NewRecorder(), request)
-	if text := log.String(); len(text) > 5000 || len(text) == 0 {
-		t.Errorf("%d bytes are logged", len(text))
-	}
-	request.Header.Set("X-Forwarded-For", strings.Repeat("ö", 1000))
-	log = &logged{}
-	httplimit.New(limited(t, pglimit.PerHour(1)), httplimit.Config{Key: yours, Logger: log.logger()})(fine).ServeHTTP(httptest.NewRecorder(), request)
-	if text := log.String(); !strings.Contains(text, "ö… (2023 bytes)") {
-		t.Errorf("logged: %s", text)
+	for sent, want := range map[string]string{
+		strings.Repeat("\xff", 900_000): "(900012 bytes)", // with what precedes it
+		strings.Repeat("ö", 1000):       "ö… (2012 bytes)",
+	} {
+		log := &logged{}
+		yours := func(*http.Request) (string, error) { return "", errors.New(sent) }
+		httplimit.New(limited(t, pglimit.PerHour(1)), httplimit.Config{Key: yours, Logger: log.logger()})(fine).ServeHTTP(httptest.NewRecorder(), request)
+		if text := log.String(); len(text) > 5000 || !strings.Contains(text, want) {
+			t.Errorf("%d bytes are logged: %.2000s", len(text), text)
+		}
 	}
 }
 
@@ -147,24 +146,6 @@ func TestProxiesAreChecked(t *testing.T) {
 			}()
 			httplimit.ClientIP(proxies)
 		}()
-	}
-}
-
-// Behind a real proxy, which appends: what the client sends makes no difference.
-func TestASpoofingClientHasOneBucket(t *testing.T) {
-	t.Parallel()
-	for _, proxies := range []httplimit.Proxies{{Count: 1}, {Prefixes: prefixes("203.0.113.0/24")}} {
-		handler := httplimit.New(limited(t, pglimit.PerHour(1)), httplimit.Config{Key: httplimit.ClientIP(proxies)})(fine)
-		url := served(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			client, _, _ := strings.Cut(r.RemoteAddr, ":")
-			r.Header.Add("X-Forwarded-For", client)
-			r.RemoteAddr = "203.0.113.7:1"
-			handler.ServeHTTP(w, r)
-		}))
-		get(t, url).expect(t, 200)
-		for _, spoofed := range []string{"192.0.2.1", "192.0.2.2, 203.0.113.9", "203.0.113.7", "garbage", ",", "::1"} {
-			get(t, url, "X-Forwarded-For", spoofed).expect(t, 429)
-		}
 	}
 }
 

@@ -1,13 +1,10 @@
 package httplimit
 
 import (
-	"errors"
-	"fmt"
 	"log/slog"
 	"net/http"
 
 	"github.com/pglimit/ratelimit/pglimit"
-	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
 // Config of a middleware. Key is required. The zero value of every other field is its default. The functions are called
@@ -69,10 +66,6 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-// KeyFunc returns the key of a request: whom it is counted for. An error is answered by [Config].Failed. It is logged
-// as a fault of the server, unless it is an [ErrBadRequest].
-type KeyFunc func(r *http.Request) (string, error)
-
 // Headers says which fields tell a client its limit. They are set on every answer with a decision, granted or denied,
 // before the handler is called; never if no decision is known. Retry-After is set on every denial.
 //
@@ -93,30 +86,3 @@ const (
 	Legacy                 // X-RateLimit-Limit, X-RateLimit-Remaining, X-RateLimit-Reset
 	None                   // no fields
 )
-
-// Validate returns an error that names the field and what is allowed, or nil. New panics with it.
-func (c Config) Validate(limiter *pglimit.Limiter) error {
-	switch {
-	case limiter == nil:
-		return errors.New("httplimit: the limiter is nil")
-	case c.Key == nil:
-		return errors.New("httplimit: Config.Key is nil: say whom requests are counted for, for instance httplimit.ClientIP(httplimit.Proxies{})")
-	case c.Requests != nil && c.Limit != nil:
-		return errors.New("httplimit: Config.Limit and Config.Requests are both set: set the Limit of each of the Requests")
-	case c.Headers < Draft11 || c.Headers > None:
-		return fmt.Errorf("httplimit: Config.Headers is %d: it must be Draft11, Legacy or None", c.Headers)
-	}
-	strategy := limiter.Strategy()
-	if c.Requests != nil {
-		if err := strategy.Check(&rate.Request{Limit: limiter.Limit(), Group: 1}); err != nil {
-			return fmt.Errorf("httplimit: Config.Requests is set, but %w", err)
-		}
-		if config := limiter.Config(); config.Block != (pglimit.Block{}) {
-			return fmt.Errorf("httplimit: Config.Requests is set, but the limiter %s has a Block, and takes no groups: nest two middlewares, one of it with Refund: httplimit.OnFailure around one with the other Requests", config.Name)
-		}
-	}
-	if _, able := strategy.(pglimit.GiveBacker); c.Refund != nil && !able {
-		return fmt.Errorf("httplimit: Config.Refund is set, but the strategy %s takes nothing back", strategy.Name())
-	}
-	return nil
-}

@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/pglimit/ratelimit/adapters/internal/passed"
+	"github.com/pglimit/ratelimit/adapters/internal/admission"
 	"github.com/pglimit/ratelimit/pglimit"
 )
 
@@ -14,12 +14,12 @@ import (
 //
 // To charge what the request really cost, use [Settle]. Do not pass the decision to Settle or Refund of the Limiter if
 // [Config].Refund may refund it too: the tokens would come back twice.
-func Decision(ctx context.Context) (d pglimit.Decision, ok bool) { return passed.Decision(ctx) }
+func Decision(ctx context.Context) (d pglimit.Decision, ok bool) { return admission.Decision(ctx) }
 
 // Decisions returns the decisions of all limits that let a request through, from the request's context: of nested
 // middlewares the outermost first, and of [Config].Requests in their order. Each names its Limiter and Key. Nil if
 // there are none.
-func Decisions(ctx context.Context) []pglimit.Decision { return passed.Decisions(ctx) }
+func Decisions(ctx context.Context) []pglimit.Decision { return admission.Decisions(ctx) }
 
 // Settle charges what the request really cost instead of its Cost, in every limit of the nearest middleware, in one
 // round trip: see [pglimit.Limiter.Settle]. An actual cost of 0 returns everything. It works even if the client has
@@ -30,7 +30,7 @@ func Decisions(ctx context.Context) []pglimit.Decision { return passed.Decisions
 // Call it once, before the handler returns. [Config].Refund is then not called, whatever the error. If the request was
 // not limited, or if Config.OnError of the Limiter let it through, Settle does nothing.
 func Settle(ctx context.Context, actual int64) (charged pglimit.Decision, err error) {
-	charged, err = passed.Settle(ctx, actual)
+	charged, err = admission.Settle(ctx, actual)
 	if err != nil {
 		err = fmt.Errorf("httplimit: %w", err)
 	}
@@ -43,4 +43,4 @@ func Settle(ctx context.Context, actual int64) (charged pglimit.Decision, err er
 //	httplimit.Failed(r.Context())
 //
 // Call it before the handler returns. If the request was not limited, it does nothing.
-func Failed(ctx context.Context) { passed.Fail(ctx) }
+func Failed(ctx context.Context) { admission.Fail(ctx) }

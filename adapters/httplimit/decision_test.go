@@ -2,7 +2,6 @@ package httplimit_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -52,50 +51,36 @@ func TestAHandlerSettles(t *testing.T) {
 	}
 }
 
-// Whatever Refund says, a request that its handler has settled is not given back again: also if it panics, and also if
-// what the handler asked was nonsense. A limit outside gives back its own.
+// Whatever Refund says, a request that its handler has settled is not given back again: also if the client has gone, if
+// the handler panics, and if what it asked was nonsense. A limit outside gives back its own.
 func TestASettledRequestIsNotRefunded(t *testing.T) {
 	t.Parallel()
-	for name, test := range map[string]struct {
-		settle func(ctx context.Context) error
-		want   int64 // left of ten
+	for name, c := range map[string]struct {
+		settle []int64 // each time
+		last   string  // error
+		left   int64   // of ten, of which five were taken
 	}{
-		"nothing": {func(context.Context) error { return nil }, 10},
-		"less": {func(ctx context.Context) error {
-			_, err := httplimit.Settle(ctx, 3)
-			return err
-		}, 7},
-		"more, and the client has gone": {func(ctx context.Context) error {
-			ctx, cancel := context.WithCancel(ctx)
-			cancel()
-			_, err := httplimit.Settle(ctx, 6)
-			return err
-		}, 4},
-		"twice": {func(ctx context.Context) error {
-			_, err := httplimit.Settle(ctx, 3)
-			if _, again := httplimit.Settle(ctx, 3); again == nil || !strings.Contains(again.Error(), "settled before") {
-				t.Error(again)
-			}
-			return err
-		}, 7},
-		"less than nothing": {func(ctx context.Context) error {
-			if _, err := httplimit.Settle(ctx, -1); !errors.As(err, new(*pglimit.RequestError)) {
-				return fmt.Errorf("it is no error: %w", err)
-			}
-			return nil
-		}, 5},
+		"nothing":           {nil, "<nil>", 10},
+		"less":              {[]int64{3}, "<nil>", 7},
+		"more":              {[]int64{6}, "<nil>", 4},
+		"twice":             {[]int64{3, 3}, "settled before", 7},
+		"less than nothing": {[]int64{-1}, "httplimit: pglimit: Request.Tokens", 5},
 	} {
 		for _, panics := range []bool{false, true} {
-			memory := pglimittest.Memory()
-			outer := newLimiter(t, memory, pglimit.Config{Name: "address", Limit: pglimit.PerHour(10)})
-			limiter := newLimiter(t, memory, pglimit.Config{Name: "api", Limit: pglimit.PerHour(10)})
+			outer, limiter := limited(t, pglimit.PerHour(10)), limited(t, pglimit.PerHour(10))
 			config := everybody
 			config.Refund = func(*http.Request, int) bool { return true }
 			inner := config
 			inner.Cost = func(*http.Request) int64 { return 5 }
 			handler := httplimit.New(outer, config)(httplimit.New(limiter, inner)(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-				if err := test.settle(r.Context()); err != nil {
-					t.Errorf("%s: %v", name, err)
+				gone, leave := context.WithCancel(r.Context())
+				leave()
+				var last error
+				for _, actual := range c.settle {
+					_, last = httplimit.Settle(gone, actual)
+				}
+				if !strings.Contains(fmt.Sprint(last), c.last) {
+					t.Errorf("%s: %v", name, last)
 				}
 				if panics {
 					panic(http.ErrAbortHandler)
@@ -105,8 +90,8 @@ func TestASettledRequestIsNotRefunded(t *testing.T) {
 				defer func() { _ = recover() }()
 				handler.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/", http.NoBody))
 			}()
-			if n, outside := left(t, limiter), left(t, outer); n != test.want || outside != 10 {
-				t.Errorf("%s, panics %v: %d left, want %d; and %d outside", name, panics, n, test.want, outside)
+			if n, outside := left(t, limiter), left(t, outer); n != c.left || outside != 10 {
+				t.Errorf("%s, panics %v: %d left, want %d; and %d outside", name, panics, n, c.left, outside)
 			}
 		}
 	}

@@ -4,45 +4,32 @@ import (
 	"errors"
 	"net/http"
 
-	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/adapters/internal/admission"
 )
 
 // Errors that Config.Failed may get, besides those of the Limiter and of your own key function. Test them with
 // errors.Is. Your key function may return them too.
 var (
 	// ErrNoKey means that the request has no such key. [FirstOf] then tries the next.
-	ErrNoKey = errors.New("httplimit: the request has no key")
+	ErrNoKey = admission.ErrNoKey
 
 	// ErrBadRequest means that the client left out the key, or sent one that cannot be counted. It is answered with 400
 	// and the text of the error, and not logged.
-	ErrBadRequest = errors.New("httplimit: the request cannot be counted")
+	ErrBadRequest = admission.ErrBadRequest
 
 	// ErrUnauthorized means that the client must log in first. It is answered with 401 and the text of the error, and
 	// not logged. [Unauthorized] is a key function that returns it.
 	ErrUnauthorized = errors.New("httplimit: the request has no valid credentials")
 
 	// ErrFallback means that no decision is known, and that Config.OnError of the Limiter denied the request.
-	ErrFallback = errors.New("httplimit: no decision is known, and Config.OnError of the limiter denied the request")
+	ErrFallback = admission.ErrFallback
 )
 
-// keyError says why a request has no key, and which of the errors above it is.
-type keyError struct {
-	why       string
-	is        []error
-	challenge string // of ErrUnauthorized
-}
+// challengeError is an ErrUnauthorized with the challenge that the client gets.
+type challengeError string
 
-func (e *keyError) Error() string   { return e.why }
-func (e *keyError) Unwrap() []error { return e.is }
-
-// configError is an error caused by a field of Config.
-type configError struct {
-	field string
-	err   error
-}
-
-func (e *configError) Error() string { return "httplimit: Config." + e.field + ": " + e.err.Error() }
-func (e *configError) Unwrap() error { return e.err }
+func (challengeError) Error() string { return "this needs credentials: log in first" }
+func (challengeError) Unwrap() error { return ErrUnauthorized }
 
 // StatusOf is the status with which an error is answered:
 //
@@ -53,20 +40,13 @@ func (e *configError) Unwrap() error { return e.err }
 //     server's configuration;
 //   - 503 for everything else: no decision is known.
 func StatusOf(err error) int {
-	var request *pglimit.RequestError
-	switch {
-	case errors.Is(err, ErrBadRequest):
-		return http.StatusBadRequest
-	case errors.Is(err, ErrUnauthorized):
+	if errors.Is(err, ErrUnauthorized) && !errors.Is(err, ErrBadRequest) {
 		return http.StatusUnauthorized
-	case errors.As(err, new(*configError)):
-		return http.StatusInternalServerError
-	case errors.As(err, &request):
-		if request.Field == "Tokens" {
-			return http.StatusBadRequest
-		}
-		return http.StatusInternalServerError
-	case errors.As(err, new(*pglimit.RuleError)), errors.As(err, new(*pglimit.LimitError)), errors.Is(err, errors.ErrUnsupported):
+	}
+	switch admission.FaultOf(err) {
+	case admission.OfClient:
+		return http.StatusBadRequest
+	case admission.OfConfig:
 		return http.StatusInternalServerError
 	}
 	return http.StatusServiceUnavailable

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/pglimit/ratelimit/adapters/internal/admission"
 	"github.com/pglimit/ratelimit/pglimit"
 )
 
@@ -22,35 +23,32 @@ const (
 // maxInteger of a structured field (RFC 9651, section 3.3.1).
 const maxInteger = 999_999_999_999_999
 
-// field of the header whose value is text[from:to] of the answer, or fixed.
+// field of the header whose value is text[from:to] of the answer.
 type field struct {
 	name     string
 	from, to int
-	fixed    string
 }
 
-// setFields tells the client of its limits and, if it is denied, when to come back.
-func (m *middleware) setFields(h http.Header, a *answer) {
-	if fallback(a.decisions) {
+// setFields tells the client of its limits and, if it is denied, when to come back. problem says that a problem follows.
+func (a *answer) setFields(h http.Header, headers Headers, problem bool) {
+	if admission.Fallback(a.decisions) {
 		return
 	}
-	if m.Headers == Draft11 || !a.allowed {
+	if headers == Draft11 || !a.allowed {
 		a.nameAll(h[policyField])
 	}
-	switch m.Headers {
+	switch headers {
 	case Draft11:
 		a.addDraft11(h)
 	case Legacy:
 		a.addLegacy(h)
 	}
 	if !a.allowed {
-		a.begin()
-		a.text = strconv.AppendInt(a.text, wholeSeconds(a.retryAfter), 10)
-		a.add("Retry-After")
-		a.addFixed("Cache-Control", "no-store")
-		if m.Denied == nil {
-			a.addFixed("Content-Type", problemType)
-		}
+		a.addInt("Retry-After", wholeSeconds(a.retryAfter))
+		a.addText("Cache-Control", "no-store")
+	}
+	if problem {
+		a.addText("Content-Type", problemType)
 	}
 	a.set(h)
 }
@@ -184,11 +182,13 @@ func (a *answer) add(name string) {
 	if a.begun == len(a.text) { // an empty list
 		return
 	}
-	a.fields = append(a.fields, field{name: name, from: a.begun, to: len(a.text)})
+	a.fields = append(a.fields, field{name, a.begun, len(a.text)})
 }
 
-func (a *answer) addFixed(name, value string) {
-	a.fields = append(a.fields, field{name: name, fixed: value})
+func (a *answer) addText(name, value string) {
+	a.begin()
+	a.appendText(value)
+	a.add(name)
 }
 
 func (a *answer) addInt(name string, n int64) {
@@ -204,10 +204,7 @@ func (a *answer) set(h http.Header) {
 	}
 	text, values := string(a.text), make([]string, len(a.fields))
 	for i, f := range a.fields {
-		values[i] = f.fixed
-		if f.fixed == "" {
-			values[i] = text[f.from:f.to]
-		}
+		values[i] = text[f.from:f.to]
 		h[f.name] = values[i : i+1 : i+1] // so that Add copies it
 	}
 }
@@ -251,12 +248,6 @@ func (a *answer) name(i int) []byte { return a.text[a.names[i].from:a.names[i].t
 func (a *answer) appendName(i int) {
 	a.separate()
 	a.text = append(a.text, a.name(i)...)
-}
-
-// unquoted is what appendQuoted has quoted, with other characters than printable ASCII as it has
-// written them.
-func unquoted(name []byte) string {
-	return strings.NewReplacer(`\"`, `"`, `\\`, `\`).Replace(string(name[1 : len(name)-1]))
 }
 
 // appendQuoted appends text as a string of a structured field (RFC 9651, section 3.3.3), which is one

@@ -18,9 +18,12 @@ import (
 	"github.com/pglimit/ratelimit/pglimit/pglimittest"
 )
 
-// The numbers, worked by hand.
+// The numbers, worked by hand. Whole seconds are told as they are, and a nanosecond more is a second more. Numbers end at
+// 15 digits.
 func TestFieldsOfADecision(t *testing.T) {
 	t.Parallel()
+	const most = 999_999_999_999_999
+	fast := pglimit.Limit{Tokens: 1_000_000_000, Period: time.Second}
 	for _, c := range []struct {
 		limit        pglimit.Limit
 		cost         int64
@@ -30,14 +33,18 @@ func TestFieldsOfADecision(t *testing.T) {
 		{pglimit.PerSecond(10).WithBurst(20), 1, 0, `"api";q=20;w=2`, `"api";r=19;t=2`},
 		{pglimit.PerSecond(10).WithBurst(20), 1, 15, `"api";q=20;w=2`, `"api";r=4;t=1`},
 		{pglimit.PerSecond(10).WithBurst(20), 1, 19, `"api";q=20;w=2`, `"api";r=0;t=1`},
-		{pglimit.PerSecond(1000), 1, 0, `"api";q=1000;w=1`, `"api";r=999;t=1`},
 		{pglimit.PerMinute(3), 1, 0, `"api";q=3;w=60`, `"api";r=2;t=40`},
-		{pglimit.PerMinute(3), 1, 2, `"api";q=3;w=60`, `"api";r=0;t=20`},
 		{pglimit.PerMinute(3), 1, 3, `"api";q=3;w=60`, `"api";r=0;t=20`}, // denied
 		{pglimit.PerMinute(3), 2, 1, `"api";q=3;w=60`, `"api";r=1;t=20`}, // denied
-		{pglimit.Every(1500 * time.Millisecond), 1, 0, `"api";q=1;w=2`, `"api";r=0;t=2`},
-		{pglimit.PerSecond(3), 1, 0, `"api";q=3;w=2`, `"api";r=2;t=1`}, // a token takes a whole number of nanoseconds: 1.000000002 s
-		{pglimit.Limit{Tokens: 1_000_000_000, Period: time.Second, Burst: math.MaxInt64/2 - 1e18}, 1, 0, `"api";q=999999999999999;w=3611686019`, `"api";r=999999999999999;t=3611686019`},
+		{pglimit.PerSecond(3), 1, 0, `"api";q=3;w=2`, `"api";r=2;t=1`},   // a token takes a whole number of nanoseconds: 1.000000002 s
+		{pglimit.Every(1), 1, 0, `"api";q=1;w=1`, `"api";r=0;t=1`},
+		{pglimit.Every(time.Second), 1, 0, `"api";q=1;w=1`, `"api";r=0;t=1`},
+		{pglimit.Every(time.Second + 1), 1, 0, `"api";q=1;w=2`, `"api";r=0;t=2`},
+		{pglimit.Every(time.Second).WithBurst(3), 1, 0, `"api";q=3;w=3`, `"api";r=2;t=2`},
+		{pglimit.Every(time.Second + 1).WithBurst(3), 1, 0, `"api";q=3;w=4`, `"api";r=2;t=3`},
+		{fast.WithBurst(most), 1, 0, `"api";q=999999999999999;w=1000000`, `"api";r=999999999999998;t=1000000`},
+		{fast.WithBurst(most + 2), 1, 0, `"api";q=999999999999999;w=1000001`, `"api";r=999999999999999;t=1000000`},
+		{fast.WithBurst(math.MaxInt64/2 - 1e18), 1, 0, `"api";q=999999999999999;w=3611686019`, `"api";r=999999999999999;t=3611686019`},
 	} {
 		config := everybody
 		config.Cost = func(*http.Request) int64 { return c.cost }
@@ -47,48 +54,39 @@ func TestFieldsOfADecision(t *testing.T) {
 		}
 		answer := get(t, url)
 		answer.expect(t, answer.StatusCode, "RateLimit-Policy", c.policy, "RateLimit", c.rate)
-		list(t, answer.Header.Values("RateLimit-Policy"))
-		list(t, answer.Header.Values("RateLimit"))
 	}
 }
 
-// A rule of the table that allows or denies everything is no limit, and one that is only observed is not the client's.
-func TestFieldsUnderRules(t *testing.T) {
+// What is no limit of the client's has no fields: a rule of the table that allows or denies everything, and a limit of
+// new clients. A rule that is only observed is not the client's either, whose own limit is told.
+func TestFieldsWithoutALimit(t *testing.T) {
 	t.Parallel()
 	for _, style := range []httplimit.Headers{httplimit.Draft11, httplimit.Legacy} {
-		limiter := newLimiter(t, pglimittest.Memory(), pglimit.Config{Limit: pglimit.PerMinute(3), Limits: pglimit.FixedLimits(
-			pglimit.LimitRule{Limiter: "api", Prefix: "bot", Action: pglimit.ActionDeny}, pglimit.LimitRule{Limiter: "api", Key: "us", Action: pglimit.ActionAllow},
-			pglimit.LimitRule{Limiter: "api", Action: pglimit.ActionObserve, Limit: pglimit.PerMinute(1)},
-		)})
+		limiter := newLimiter(t, pglimittest.Memory(), pglimit.Config{
+			Limit: pglimit.PerMinute(3), NewKeys: pglimit.NewKeys{Limit: pglimit.PerMinute(1)},
+			Limits: pglimit.FixedLimits(
+				pglimit.LimitRule{Limiter: "api", Key: "bot", Action: pglimit.ActionDeny},
+				pglimit.LimitRule{Limiter: "api", Key: "us", Action: pglimit.ActionAllow},
+				pglimit.LimitRule{Limiter: "api", Action: pglimit.ActionObserve, Limit: pglimit.PerMinute(1)},
+			),
+		})
 		url := served(t, httplimit.New(limiter, httplimit.Config{
 			Headers: style, Key: func(r *http.Request) (string, error) { return r.Header.Get("Key"), nil },
 		})(fine))
-		none := []string{"RateLimit-Policy", "", "RateLimit", "", "X-RateLimit-Limit", "", "X-RateLimit-Remaining", "", "X-RateLimit-Reset", ""}
-		for range 4 {
-			get(t, url, "Key", "us").expect(t, http.StatusOK, none...)
-			get(t, url, "Key", "bot:1").expect(t, http.StatusTooManyRequests, append(none, "Retry-After", "3600")...)
-		}
-		for i := range 3 { // one would be denied
+		for range 2 {
 			answer := get(t, url, "Key", "k")
-			if style == httplimit.Legacy {
-				answer.expect(t, http.StatusOK, "X-RateLimit-Limit", "3", "X-RateLimit-Remaining", strconv.Itoa(2-i))
-			} else {
-				answer.expect(t, http.StatusOK, "RateLimit-Policy", `"api";q=3;w=60`)
+			answer.expect(t, 200)
+			if all := fmt.Sprint(answer.Header); !strings.Contains(all, `q=3;w=60`) && !strings.Contains(all, "X-Ratelimit-Limit:[3]") {
+				t.Error(all)
 			}
 		}
-		get(t, url, "Key", "k").expect(t, http.StatusTooManyRequests)
-	}
-}
-
-// A new client that Config.NewKeys refuses is told when to come again, and nothing of a limit that it has not used.
-func TestFieldsOfANewClient(t *testing.T) {
-	t.Parallel()
-	for _, style := range []httplimit.Headers{httplimit.Draft11, httplimit.Legacy} {
-		limiter := newLimiter(t, pglimittest.Memory(), pglimit.Config{Limit: pglimit.PerMinute(3), NewKeys: pglimit.NewKeys{Limit: pglimit.PerMinute(1)}})
-		url := served(t, httplimit.New(limiter, httplimit.Config{Headers: style, Key: httplimit.Header("Key")})(fine))
-		get(t, url, "Key", "a").expect(t, http.StatusOK)
-		get(t, url, "Key", "b").expect(t, http.StatusTooManyRequests, "Retry-After", "60",
-			"RateLimit-Policy", "", "RateLimit", "", "X-RateLimit-Limit", "", "X-RateLimit-Remaining", "", "X-RateLimit-Reset", "")
+		for key, c := range map[string]struct {
+			status int
+			retry  string
+		}{"us": {200, ""}, "bot": {429, "3600"}, "new": {429, "60"}} {
+			get(t, url, "Key", key).expect(t, c.status, "Retry-After", c.retry, "RateLimit-Policy", "", "RateLimit", "",
+				"X-RateLimit-Limit", "", "X-RateLimit-Remaining", "", "X-RateLimit-Reset", "")
+		}
 	}
 }
 
@@ -201,58 +199,6 @@ func TestAGroupDeniedFromMemory(t *testing.T) {
 	}
 }
 
-func TestLegacyFieldsTellTheTightestLimit(t *testing.T) {
-	t.Parallel()
-	for _, serviceFirst := range []bool{true, false} {
-		memory := pglimittest.Memory() // at 946684800
-		service := httplimit.New(newLimiter(t, memory, pglimit.Config{Name: "service", Limit: pglimit.PerMinute(4)}),
-			httplimit.Config{Key: httplimit.Constant("all"), Headers: httplimit.Legacy})
-		user := httplimit.New(newLimiter(t, memory, pglimit.Config{Name: "user", Limit: pglimit.PerMinute(6).WithBurst(2)}),
-			httplimit.Config{Key: httplimit.Header("X-User"), Headers: httplimit.Legacy})
-		handler := user(service(fine))
-		if serviceFirst {
-			handler = service(user(fine))
-		}
-		url := served(t, handler)
-		get(t, url, "X-User", "1").expect(t, 200, "X-RateLimit-Limit", "2", "X-RateLimit-Remaining", "1", "X-RateLimit-Reset", "946684810", "RateLimit", "", "RateLimit-Policy", "")
-		get(t, url, "X-User", "2").expect(t, 200, "X-RateLimit-Limit", "2", "X-RateLimit-Remaining", "1")
-		get(t, url, "X-User", "3").expect(t, 200, "X-RateLimit-Remaining", "1")
-		get(t, url, "X-User", "4").expect(t, 200, "X-RateLimit-Limit", "4", "X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "946684860")
-		get(t, url, "X-User", "5").expect(t, 429, "X-RateLimit-Limit", "4", "X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "946684860", "Retry-After", "15")
-	}
-}
-
-// Of several limits too: which denied, not which has fewer tokens left.
-func TestLegacyFieldsOfSeveralLimits(t *testing.T) {
-	t.Parallel()
-	config := everybody
-	config.Headers = httplimit.Legacy
-	config.Requests = func(_ *http.Request, key string) []pglimit.Request {
-		return []pglimit.Request{{Key: key}, {Limiter: "bytes", Key: key, Limit: pglimit.PerHour(1000), Tokens: 400}, {Limiter: "day", Key: key, Limit: pglimit.PerHour(50)}}
-	}
-	url := served(t, httplimit.New(limited(t, pglimit.PerMinute(3)), config)(fine))
-	get(t, url).expect(t, 200, "X-RateLimit-Limit", "3", "X-RateLimit-Remaining", "2")
-	get(t, url).expect(t, 200, "X-RateLimit-Limit", "3", "X-RateLimit-Remaining", "1")
-	get(t, url).expect(t, 429, "X-RateLimit-Limit", "1000", "X-RateLimit-Remaining", "200", "Retry-After", "720")
-}
-
-// Of a blocked key the reset is the end of the block, or when the bucket is full, if that is later.
-func TestLegacyFieldsOfABlockedKey(t *testing.T) {
-	t.Parallel()
-	for limit, reset := range map[pglimit.Limit]string{pglimit.PerSecond(1): "946684860", pglimit.PerMinute(60).WithBurst(600): "946685400"} {
-		memory := pglimittest.Memory() // at 946684800
-		block := pglimit.Block{After: 1, Within: time.Minute, For: time.Minute, Max: time.Hour, Forget: 24 * time.Hour}
-		config := everybody
-		config.Headers = httplimit.Legacy
-		config.Cost = func(*http.Request) int64 { return limit.Burst }
-		url := served(t, httplimit.New(newLimiter(t, memory, pglimit.Config{Limit: limit, Block: block}), config)(fine))
-		get(t, url).expect(t, 200)
-		get(t, url).expect(t, 429) // blocks
-		memory.Advance(time.Second)
-		get(t, url).expect(t, 429, "X-RateLimit-Remaining", "0", "X-RateLimit-Reset", reset)
-	}
-}
-
 func TestNoFields(t *testing.T) {
 	t.Parallel()
 	config := everybody
@@ -273,6 +219,7 @@ func FuzzFields(f *testing.F) {
 	f.Add("cli 10/1s", int64(1), int64(2*time.Second), int64(1), int64(1))
 	f.Add(`a "quoted" \name\`, int64(5), int64(time.Minute), int64(5), int64(3))
 	f.Add("größe\n%41;q=7, \"x", int64(1), int64(24*time.Hour), int64(1000), int64(600))
+	f.Add("\x1f\x7f ~", int64(1), int64(time.Second), int64(2), int64(1))
 	f.Add("many", int64(1_000_000_000), int64(time.Second), int64(3_000_000_000_000_000), int64(2_000_000_000_000_000))
 	f.Add("slow", int64(1), int64(pglimit.MaxWindow), int64(1), int64(1))
 	f.Fuzz(func(t *testing.T, name string, tokens, period, burst, cost int64) {
@@ -281,11 +228,8 @@ func FuzzFields(f *testing.F) {
 		if err != nil || cost < 1 || cost > burst {
 			return
 		}
-		var seen httplimit.Denial
 		config := httplimit.Config{Key: httplimit.Constant("all"), Cost: func(*http.Request) int64 { return cost }}
 		middleware := httplimit.New(limiter, config)
-		config.Denied = func(_ http.ResponseWriter, _ *http.Request, d httplimit.Denial) { seen = d }
-		hooked := httplimit.New(limiter, config)
 		request := httptest.NewRequest(http.MethodGet, "/", http.NoBody)
 		for range 4 {
 			before, _ := limiter.Peek(t.Context(), "all")
@@ -303,10 +247,6 @@ func FuzzFields(f *testing.F) {
 				var p problem
 				if err := json.Unmarshal(recorder.Body.Bytes(), &p); err != nil || len(p.Violated) != 1 || p.Violated[0] != rates[0].name {
 					t.Fatalf("%v: %s", err, recorder.Body)
-				}
-				hooked(fine).ServeHTTP(httptest.NewRecorder(), request)
-				if len(seen.Policies) != 1 || seen.Policies[0] != rates[0].name {
-					t.Fatalf("%q, want %q", seen.Policies, rates[0].name)
 				}
 			}
 		}

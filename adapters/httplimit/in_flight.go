@@ -6,11 +6,9 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/pglimit/ratelimit/adapters/internal/admission"
 	"github.com/pglimit/ratelimit/semaphore"
 )
-
-// ErrBusy means that the maximum number of requests is being served.
-var ErrBusy = errors.New("httplimit: too many requests are being served")
 
 // InFlight says how [MaxInFlight] limits.
 type InFlight struct {
@@ -21,11 +19,11 @@ type InFlight struct {
 	// False: a request without a place is rejected at once.
 	Wait bool
 
-	// Failed answers rejected requests: err is ErrBusy, or an error of Key or of the database. Nil: WriteFailed, which
-	// answers with StatusOf the error. Retry-After is set.
+	// Failed answers rejected requests: err is semaphore.ErrFull, or an error of Key or of the database. Retry-After is
+	// set. Nil: WriteFailed.
 	Failed func(w http.ResponseWriter, r *http.Request, err error)
 
-	// Logger gets failures other than ErrBusy. Nil: slog.Default().
+	// Logger gets failures other than semaphore.ErrFull. Nil: slog.Default().
 	Logger *slog.Logger
 }
 
@@ -42,10 +40,7 @@ func MaxInFlight(places *semaphore.Semaphore, config InFlight) func(http.Handler
 		//nolint:forbidigo // as New does
 		panic(errors.New("httplimit: MaxInFlight needs a semaphore and InFlight.Key"))
 	}
-	if config.Logger == nil {
-		config.Logger = slog.Default()
-	}
-	m := &middleware{Config: Config{Failed: config.Failed, Logger: config.Logger}}
+	m := newMiddleware(nil, Config{Failed: config.Failed, Logger: config.Logger})
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			permit, err := config.acquire(places, r)
@@ -62,23 +57,9 @@ func MaxInFlight(places *semaphore.Semaphore, config InFlight) func(http.Handler
 }
 
 func (c *InFlight) acquire(places *semaphore.Semaphore, r *http.Request) (*semaphore.Permit, error) {
-	key, err := c.Key(r)
-	if err == nil {
-		err = checkKey(key)
-	}
+	key, err := admission.Key(c.Key(r))
 	if err != nil {
-		return nil, &configError{"Key", err}
+		return nil, err
 	}
-	if c.Wait {
-		permit, err := places.Acquire(r.Context(), key)
-		if errors.Is(err, semaphore.ErrFull) {
-			err = ErrBusy
-		}
-		return permit, err
-	}
-	permit, ok, err := places.TryAcquire(r.Context(), key)
-	if err == nil && !ok {
-		err = ErrBusy
-	}
-	return permit, err
+	return admission.Place(r.Context(), places, key, c.Wait)
 }

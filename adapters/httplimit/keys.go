@@ -1,15 +1,16 @@
 package httplimit
 
 import (
-	"bytes"
-	"crypto/hmac"
-	"crypto/sha256"
-	"encoding/base64"
-	"errors"
 	"fmt"
 	"net/http"
 	"strings"
+
+	"github.com/pglimit/ratelimit/adapters/internal/admission"
 )
+
+// KeyFunc returns the key of a request: whom it is counted for. An error is answered by [Config].Failed. It is logged
+// as a fault of the server, unless it is an [ErrBadRequest] or [ErrUnauthorized].
+type KeyFunc func(r *http.Request) (string, error)
 
 // Subject counts requests by what authentication found: a user, a tenant, an organisation. The function of returns it,
 // usually from the context of the request. If it returns "", the error is [ErrNoKey] and the answer 500, because the
@@ -22,7 +23,7 @@ func Subject(kind string, of func(r *http.Request) string) KeyFunc {
 	return func(r *http.Request) (string, error) {
 		subject := of(r)
 		if subject == "" {
-			return "", &keyError{why: "there is no " + kind + ": put the middleware that authenticates in front of the limiter", is: []error{ErrNoKey}}
+			return "", fmt.Errorf("%w: there is no %s: put the middleware that authenticates in front of the limiter", ErrNoKey, kind)
 		}
 		return kind + ":" + subject, nil
 	}
@@ -39,9 +40,9 @@ func Header(name string) KeyFunc {
 	return func(r *http.Request) (string, error) {
 		switch values := r.Header[field]; {
 		case len(values) == 0 || len(values) == 1 && values[0] == "":
-			return "", &keyError{why: "the header field " + name + " is missing", is: []error{ErrNoKey, ErrBadRequest}}
+			return "", fmt.Errorf("%w: %w: the header field %s is missing", ErrNoKey, ErrBadRequest, name)
 		case len(values) > 1:
-			return "", &keyError{why: fmt.Sprintf("the header field %s is there %d times", name, len(values)), is: []error{ErrBadRequest}}
+			return "", fmt.Errorf("%w: the header field %s is there %d times", ErrBadRequest, name, len(values))
 		default:
 			return prefix + values[0], nil
 		}
@@ -53,7 +54,7 @@ func Header(name string) KeyFunc {
 // a key: clients choose it.)
 func Route(r *http.Request) (string, error) {
 	if r.Pattern == "" {
-		return "", &keyError{why: "no pattern of a http.ServeMux was matched yet: wrap the handlers of the mux, not the mux", is: []error{ErrNoKey}}
+		return "", fmt.Errorf("%w: no pattern of a http.ServeMux was matched yet: wrap the handlers of the mux, not the mux", ErrNoKey)
 	}
 	return "route:" + r.Pattern, nil
 }
@@ -62,7 +63,7 @@ func Route(r *http.Request) (string, error) {
 // Use it at the end of a [FirstOf], if nothing authenticates in front of the limiter.
 func Unauthorized(challenge string) KeyFunc {
 	return func(*http.Request) (string, error) {
-		return "", &keyError{why: "this needs credentials: log in first", is: []error{ErrUnauthorized}, challenge: challenge}
+		return "", challengeError(challenge)
 	}
 }
 
@@ -75,36 +76,15 @@ func Constant(key string) KeyFunc {
 // Each key must be present.
 func Join(keys ...KeyFunc) KeyFunc {
 	return func(r *http.Request) (string, error) {
-		parts := make([]string, len(keys))
-		for i, of := range keys {
-			part, err := of(r)
-			if err != nil {
-				return "", err
-			}
-			if part == "" {
-				return "", &keyError{why: fmt.Sprintf("part %d of Join is empty", i), is: []error{ErrNoKey}}
-			}
-			parts[i] = escape.Replace(part)
-		}
-		return strings.Join(parts, "|"), nil
+		return admission.Join(keys, func(key KeyFunc) (string, error) { return key(r) })
 	}
 }
-
-// escape keeps different keys different after they are joined.
-var escape = strings.NewReplacer("%", "%25", "|", "%7C")
 
 // FirstOf counts a request by the first of the keys that it has, such as the user if there is one, else the address.
 // Any error other than [ErrNoKey] ends the search.
 func FirstOf(keys ...KeyFunc) KeyFunc {
 	return func(r *http.Request) (string, error) {
-		var err error = &keyError{why: "FirstOf has no key functions", is: []error{ErrNoKey}}
-		for _, of := range keys {
-			var key string
-			if key, err = of(r); !errors.Is(err, ErrNoKey) {
-				return key, err
-			}
-		}
-		return "", err
+		return admission.FirstOf(keys, func(key KeyFunc) (string, error) { return key(r) })
 	}
 }
 
@@ -112,14 +92,6 @@ func FirstOf(keys ...KeyFunc) KeyFunc {
 // which nobody can guess, the secret may be nil. For guessable keys, such as addresses of people, use a secret of at
 // least 16 random bytes, the same in all instances: the hash is an HMAC-SHA256.
 func Hashed(key KeyFunc, secret []byte) KeyFunc {
-	secret = bytes.Clone(secret)
-	return func(r *http.Request) (string, error) {
-		plain, err := key(r)
-		if err != nil || plain == "" {
-			return "", err
-		}
-		mac := hmac.New(sha256.New, secret)
-		mac.Write([]byte(plain))
-		return base64.RawURLEncoding.EncodeToString(mac.Sum(nil)), nil
-	}
+	hash := admission.Hash(secret)
+	return func(r *http.Request) (string, error) { return hash(key(r)) }
 }

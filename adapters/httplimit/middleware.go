@@ -3,40 +3,43 @@ package httplimit
 import (
 	"errors"
 	"fmt"
-	"log/slog"
 	"net/http"
 	"slices"
 	"sync"
 	"time"
 
-	"github.com/pglimit/ratelimit/adapters/internal/failures"
-	"github.com/pglimit/ratelimit/adapters/internal/passed"
+	"github.com/pglimit/ratelimit/adapters/internal/admission"
 	"github.com/pglimit/ratelimit/pglimit"
-	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
 // New makes a middleware: it passes requests that the limiter allows to the handler, and answers the others. It can
 // wrap any number of handlers, which then share the limit, and it is safe for concurrent use.
 //
-// It panics if the limiter is nil or the config is not valid: see [Config.Validate].
+// It panics if the limiter is nil, a field of the config is not valid, or the limiter's strategy cannot do what it asks.
 func New(limiter *pglimit.Limiter, config Config) func(http.Handler) http.Handler {
-	if err := config.Validate(limiter); err != nil {
+	m := newMiddleware(limiter, config)
+	err := m.limits.Check(admission.Uses{
+		Key: config.Key != nil, Limit: config.Limit != nil, Requests: config.Requests != nil, Refund: config.Refund != nil,
+	})
+	if err == nil && (config.Headers < Draft11 || config.Headers > None) {
+		err = fmt.Errorf("httplimit: Config.Headers is %d: it must be Draft11, Legacy or None", config.Headers)
+	}
+	if err != nil {
 		//nolint:forbidigo // as a router does on a bad pattern, when the program starts: so New fits where a middleware does
 		panic(err)
 	}
-	if config.Logger == nil {
-		config.Logger = slog.Default()
-	}
-	m := &middleware{Config: config, limiter: limiter}
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { m.serve(w, r, next) })
 	}
 }
 
+func newMiddleware(limiter *pglimit.Limiter, config Config) *middleware {
+	return &middleware{Config: config, limits: admission.Limits{Limiter: limiter, Logger: config.Logger, Adapter: "httplimit"}}
+}
+
 type middleware struct {
 	Config
-	limiter          *pglimit.Limiter
-	failures, unpaid failures.Log // what the Logger was told of
+	limits admission.Limits
 }
 
 func (m *middleware) serve(w http.ResponseWriter, r *http.Request, next http.Handler) {
@@ -49,16 +52,16 @@ func (m *middleware) serve(w http.ResponseWriter, r *http.Request, next http.Han
 	switch {
 	case err != nil:
 		m.fail(w, r, err, time.Second)
-	case !a.allowed && fallback(a.decisions):
+	case !a.allowed && admission.Fallback(a.decisions):
 		m.fail(w, r, ErrFallback, a.retryAfter)
 	case !a.allowed:
-		m.setFields(w.Header(), a)
+		a.setFields(w.Header(), m.Headers, m.Denied == nil)
 		m.deny(w, r, a)
 	default:
-		m.setFields(w.Header(), a)
+		a.setFields(w.Header(), m.Headers, false)
 		taken := slices.Clone(a.decisions)
 		a.release()
-		inner := r.WithContext(passed.With(r.Context(), m.limiter, taken))
+		inner := r.WithContext(admission.With(r.Context(), m.limits.Limiter, taken))
 		m.pass(w, inner, next, taken)
 		r.Pattern = inner.Pattern // which a mux inside has set, for middlewares outside that name a request by it
 		return
@@ -68,76 +71,28 @@ func (m *middleware) serve(w http.ResponseWriter, r *http.Request, next http.Han
 
 // decide asks the limiter, and notes its answer in a.
 func (m *middleware) decide(r *http.Request, a *answer) error {
-	key, err := m.Key(r)
+	key, err := admission.Key(m.Key(r))
 	if err != nil {
-		return &configError{"Key", err}
-	}
-	if err := checkKey(key); err != nil {
-		return &configError{"Key", err}
+		return err
 	}
 	cost := int64(1)
 	if m.Cost != nil {
-		if cost = m.Cost(r); cost < 1 {
-			return &configError{"Cost", fmt.Errorf("is %d: it must be at least 1; requests that cost nothing are for Config.Skip", cost)}
+		if cost, err = admission.Cost(m.Cost(r)); err != nil {
+			return err
 		}
 	}
+	var group pglimit.Group
 	if m.Requests != nil {
-		return m.decideAll(r, key, cost, a)
-	}
-	var limit pglimit.Limit // the limiter's own
-	if m.Limit != nil {
-		limit = m.Limit(r)
-	}
-	d, err := m.limiter.Do(r.Context(), pglimit.Request{Key: key, Limit: limit, Tokens: cost})
-	if err != nil {
-		return err
-	}
-	a.allowed, a.retryAfter, a.decisions = d.Allowed, d.RetryAfter, append(a.decisions, d)
-	return nil
-}
-
-// checkKey checks a key. An empty key is a fault of the server. Any other fault came from the client, because a
-// constant key would always have it.
-func checkKey(key string) error {
-	if key == "" {
-		return errors.New("the key is empty: name whom the request is counted for, or return an error")
-	}
-	if rate.CheckKey(key) == nil {
-		return nil
-	}
-	// Use our own words: the client sees them, and may not know the key, which can hold more than what the client sent.
-	why := "is not valid UTF-8, or has a NUL byte"
-	if len(key) > rate.MaxKeyBytes {
-		why = fmt.Sprintf("has %d bytes: at most %d are allowed", len(key), rate.MaxKeyBytes)
-	}
-	return &keyError{why: "the key of this request " + why, is: []error{ErrBadRequest}}
-}
-
-// decideAll asks for several limits.
-func (m *middleware) decideAll(r *http.Request, key string, cost int64, a *answer) error {
-	requests := slices.Clone(m.Requests(r, key))
-	if len(requests) == 0 {
-		return &configError{"Requests", errors.New("there are none: requests without a limit are for Config.Skip")}
-	}
-	for i := range requests {
-		if err := checkKey(requests[i].Key); errors.Is(err, ErrBadRequest) {
-			return &configError{"Requests", err} // the client has sent one request
-		} else if err != nil {
-			return &configError{"Requests", fmt.Errorf("request %d: %w", i, err)}
+		group, err = m.limits.AskAll(r.Context(), m.Requests(r, key), cost)
+	} else {
+		request := pglimit.Request{Key: key, Tokens: cost}
+		if m.Limit != nil {
+			request.Limit = m.Limit(r)
 		}
-		switch tokens := requests[i].Tokens; {
-		case tokens == 0:
-			requests[i].Tokens = cost
-		case tokens < 0:
-			return &configError{"Requests", fmt.Errorf("request %d: Tokens is %d: it must be at least 1, or 0 for the Cost", i, tokens)}
-		}
+		group, err = m.limits.Ask(r.Context(), request, a.decisions)
 	}
-	group, err := m.limiter.DoAll(r.Context(), requests...)
-	if err != nil {
-		return err
-	}
-	a.allowed, a.retryAfter, a.decisions = group.Allowed, group.RetryAfter, append(a.decisions, group.Decisions...)
-	return nil
+	a.allowed, a.retryAfter, a.decisions = group.Allowed, group.RetryAfter, group.Decisions
+	return err
 }
 
 // deny answers a request over the limit.
@@ -152,13 +107,13 @@ func (m *middleware) deny(w http.ResponseWriter, r *http.Request, a *answer) {
 // fail answers a request without a known decision.
 func (m *middleware) fail(w http.ResponseWriter, r *http.Request, err error, retryAfter time.Duration) {
 	status := StatusOf(err)
-	if status >= http.StatusInternalServerError && r.Context().Err() == nil && !errors.Is(err, ErrBusy) { // else the client has gone
-		m.failures.Add(r.Context(), m.Logger, "httplimit: request not decided", err)
+	if status >= http.StatusInternalServerError && r.Context().Err() == nil { // else the client has gone
+		m.limits.Undecided(r.Context(), err)
 	}
 	h := w.Header()
 	h.Set("Cache-Control", "no-store")
-	if refused := (*keyError)(nil); errors.As(err, &refused) && refused.challenge != "" {
-		h.Set("WWW-Authenticate", refused.challenge)
+	if challenge := (challengeError("")); errors.As(err, &challenge) {
+		h.Set("WWW-Authenticate", string(challenge))
 	}
 	if status == http.StatusServiceUnavailable {
 		setRetryAfter(h, retryAfter)
@@ -190,6 +145,3 @@ func (a *answer) release() {
 	a.decisions, a.text, a.names, a.fields = a.decisions[:0], a.text[:0], a.names[:0], a.fields[:0]
 	answers.Put(a)
 }
-
-// fallback says whether Config.OnError of the Limiter decided, instead of the limit.
-func fallback(decisions []pglimit.Decision) bool { return decisions[0].Source == pglimit.FromFallback }

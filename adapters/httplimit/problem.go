@@ -1,6 +1,7 @@
 package httplimit
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"net/http"
@@ -9,7 +10,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/pglimit/ratelimit/adapters/internal/admission"
 	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/semaphore"
 )
 
 // The types of problems that draft-ietf-httpapi-ratelimit-headers registers.
@@ -31,20 +34,15 @@ type Denial struct {
 	// Limit.
 	Decisions []pglimit.Decision
 
-	// Policies are the names of the limits that denied, in the order of Decisions, as in the fields of Draft11: the
-	// Limiter's name, with a number if the answer has it twice. Characters other than printable ASCII are written as in
-	// a URL.
-	Policies []string
+	problem []byte // for the client
 }
 
 // WriteDenied answers with the status 429 and a problem in JSON, of the type quota-exceeded or, if the key is blocked,
-// abnormal-usage-detected. It is the default of [Config].Denied.
+// abnormal-usage-detected. The denial is that of [Config].Denied, whose default WriteDenied is.
 func WriteDenied(w http.ResponseWriter, _ *http.Request, denial Denial) {
-	policies, _ := json.Marshal(slices.Concat([]string{}, denial.Policies)) //nolint:errchkjson // strings; none are [], not null
-	blocked := slices.ContainsFunc(denial.Decisions, func(d pglimit.Decision) bool { return d.Blocked })
 	w.Header().Set("Content-Type", problemType)
 	w.WriteHeader(http.StatusTooManyRequests)
-	_, _ = w.Write(appendProblem(nil, blocked, denial.RetryAfter, policies)) // the client has gone
+	_, _ = w.Write(denial.problem) // the client has gone
 }
 
 // Deny answers a request that a Limiter has denied, like a middleware without [Config].Denied: with the status 429,
@@ -70,7 +68,7 @@ func Deny(w http.ResponseWriter, r *http.Request, denied pglimit.Decision) {
 	a := answers.Get().(*answer)
 	defer a.release()
 	a.allowed, a.retryAfter, a.decisions = false, denied.RetryAfter, append(a.decisions, denied)
-	new(middleware).setFields(w.Header(), a)
+	a.setFields(w.Header(), Draft11, true)
 	a.writeDenied(w)
 }
 
@@ -80,16 +78,15 @@ func SetFields(h http.Header, d pglimit.Decision) {
 	a := answers.Get().(*answer)
 	defer a.release()
 	a.allowed, a.retryAfter, a.decisions = d.Allowed, d.RetryAfter, append(a.decisions, d)
-	(&middleware{Config: Config{Denied: WriteDenied}}).setFields(h, a)
+	a.setFields(h, Draft11, false)
 }
 
 // denial of the answer, for a function that may keep it.
 func (a *answer) denial() Denial {
-	denial := Denial{RetryAfter: a.retryAfter}
+	denial := Denial{RetryAfter: a.retryAfter, problem: bytes.Clone(a.problem())}
 	for i := range a.decisions {
 		if !a.decisions[i].Allowed {
 			denial.Decisions = append(denial.Decisions, a.decisions[i])
-			denial.Policies = append(denial.Policies, unquoted(a.name(i)))
 		}
 	}
 	return denial
@@ -97,46 +94,41 @@ func (a *answer) denial() Denial {
 
 // writeDenied is WriteDenied of the denial, without allocations. Content-Type is set already.
 func (a *answer) writeDenied(w http.ResponseWriter) {
-	blocked, from := false, len(a.text)
-	a.text = append(a.text, '[')
-	for i := range a.decisions {
+	w.WriteHeader(http.StatusTooManyRequests)
+	_, _ = w.Write(a.problem()) // the client has gone
+}
+
+// problem is the body of a denial. It is valid until the answer is released.
+func (a *answer) problem() []byte {
+	kind, title := quotaExceeded, "Request cannot be satisfied as assigned quota has been exceeded"
+	if slices.ContainsFunc(a.decisions, func(d pglimit.Decision) bool { return d.Blocked }) {
+		kind, title = abnormalUsage, "Request not satisfied due to detection of abnormal request pattern"
+	}
+	seconds, unit := wholeSeconds(a.retryAfter), " seconds"
+	if seconds == 1 {
+		unit = " second"
+	}
+	from := len(a.text)
+	a.appendText(`{"type":"`, kind, `","title":"`, title, `","status":429,"detail":"Try again in `)
+	a.text = strconv.AppendInt(a.text, seconds, 10)
+	a.appendText(unit, `.","violated-policies":[`)
+	for i, first := 0, true; i < len(a.decisions); i++ {
 		if a.decisions[i].Allowed {
 			continue
 		}
-		if len(a.text) > from+1 {
+		if !first {
 			a.text = append(a.text, ',')
 		}
-		a.text = append(a.text, a.name(i)...)
-		blocked = blocked || a.decisions[i].Blocked
+		a.text, first = append(a.text, a.name(i)...), false
 	}
-	a.text = append(a.text, ']')
-	policies := a.text[from:]
-	body := len(a.text)
-	a.text = appendProblem(a.text, blocked, a.retryAfter, policies)
-	w.WriteHeader(http.StatusTooManyRequests)
-	_, _ = w.Write(a.text[body:]) // the client has gone
+	a.appendText("]}\n")
+	return a.text[from:]
 }
 
-// appendProblem appends the problem. The policies are JSON.
-func appendProblem(b []byte, blocked bool, retryAfter time.Duration, policies []byte) []byte {
-	kind, title := quotaExceeded, "Request cannot be satisfied as assigned quota has been exceeded"
-	if blocked {
-		kind, title = abnormalUsage, "Request not satisfied due to detection of abnormal request pattern"
+func (a *answer) appendText(parts ...string) {
+	for _, part := range parts {
+		a.text = append(a.text, part...)
 	}
-	b = append(b, `{"type":"`...)
-	b = append(b, kind...)
-	b = append(b, `","title":"`...)
-	b = append(b, title...)
-	b = append(b, `","status":429,"detail":"Try again in `...)
-	seconds := wholeSeconds(retryAfter)
-	b = strconv.AppendInt(b, seconds, 10)
-	b = append(b, " second"...)
-	if seconds != 1 {
-		b = append(b, 's')
-	}
-	b = append(b, `.","violated-policies":`...)
-	b = append(b, policies...)
-	return append(b, "}\n"...)
 }
 
 // clientsFault is the text of an error with the status 400 or 401, without where in the server it comes from.
@@ -145,9 +137,9 @@ func clientsFault(err error) string {
 	if errors.As(err, &request) && !errors.Is(err, ErrBadRequest) { // of the Tokens, see StatusOf
 		return "the cost of this request " + request.Why
 	}
-	var config *configError
+	var config *admission.ConfigError
 	if errors.As(err, &config) {
-		err = config.err
+		err = config.Err
 	}
 	return ourWords.Replace(err.Error())
 }
@@ -156,7 +148,7 @@ func clientsFault(err error) string {
 // packages.
 var ourWords = func() *strings.Replacer {
 	var words []string
-	for _, err := range []error{ErrBadRequest, ErrUnauthorized} {
+	for _, err := range []error{ErrNoKey, ErrBadRequest, ErrUnauthorized} {
 		words = append(words, err.Error()+": ", "", ": "+err.Error(), "", "\n"+err.Error(), "", err.Error()+"\n", "")
 	}
 	return strings.NewReplacer(append(words, "httplimit: ", "", "pglimit: ", "")...)
@@ -180,7 +172,7 @@ func WriteFailed(w http.ResponseWriter, _ *http.Request, err error) {
 	case http.StatusServiceUnavailable:
 		p.Type, p.Title = reducedCapacity, "Request cannot be satisfied due to temporary server capacity constraints"
 		p.Detail = "It is not known at present whether the request is within its limits."
-		if errors.Is(err, ErrBusy) {
+		if errors.Is(err, semaphore.ErrFull) {
 			p.Detail = "As many requests as can be served at once are being served."
 		}
 	case http.StatusInternalServerError:

@@ -3,63 +3,15 @@ package httplimit
 import (
 	"bufio"
 	"errors"
-	"io"
 	"net"
 	"net/http"
 )
 
-// recorder notes the status of an answer.
+// recorder notes the status of an answer. It can flush and hijack whatever its ResponseWriter can, or returns
+// http.ErrNotSupported. http.ResponseController finds the other optional methods with Unwrap.
 type recorder struct {
 	http.ResponseWriter
 	status int // 0: none yet
-}
-
-// withOptions returns the recorder with the optional interfaces of its ResponseWriter, or of a wrapped one, for
-// handlers that ask for them. http.ResponseController finds the others with Unwrap.
-func (r *recorder) withOptions() http.ResponseWriter {
-	_, flushes := find[http.Flusher](r.ResponseWriter)
-	_, hijacks := find[http.Hijacker](r.ResponseWriter)
-	pusher, pushes := find[http.Pusher](r.ResponseWriter)
-	switch {
-	case flushes && hijacks: // HTTP/1
-		return struct {
-			*recorder
-			flusher
-			hijacker
-		}{r, flusher{r}, hijacker{r}}
-	case flushes && pushes: // HTTP/2
-		return struct {
-			*recorder
-			flusher
-			http.Pusher
-		}{r, flusher{r}, pusher}
-	case flushes:
-		return struct {
-			*recorder
-			flusher
-		}{r, flusher{r}}
-	case hijacks:
-		return struct {
-			*recorder
-			hijacker
-		}{r, hijacker{r}}
-	}
-	return r
-}
-
-// find looks for the interface as http.ResponseController does: through all wrappers. A handler would otherwise find it
-// behind the recorder, which would not notice its use.
-func find[T any](w http.ResponseWriter) (found T, is bool) {
-	for {
-		if found, is = w.(T); is {
-			return found, true
-		}
-		wrapper, wraps := w.(interface{ Unwrap() http.ResponseWriter })
-		if !wraps {
-			return found, false
-		}
-		w = wrapper.Unwrap()
-	}
 }
 
 // final is the status once the handler has returned.
@@ -87,26 +39,7 @@ func (r *recorder) Write(b []byte) (int, error) {
 	return r.ResponseWriter.Write(b)
 }
 
-func (r *recorder) WriteString(s string) (int, error) {
-	r.sends(http.StatusOK)
-	return io.WriteString(r.ResponseWriter, s)
-}
-
-// ReadFrom sends files without copying them through this process, if w can. The beginning goes through Write: an empty
-// or failing reader sends nothing, and another status may follow.
-func (r *recorder) ReadFrom(from io.Reader) (int64, error) {
-	var begun int64
-	if r.status == 0 {
-		const beginning = 512 // which is what a type is detected by
-		var err error
-		begun, err = io.Copy(struct{ io.Writer }{r}, io.LimitReader(from, beginning))
-		if err != nil || begun < beginning {
-			return begun, err
-		}
-	}
-	n, err := io.Copy(r.ResponseWriter, from)
-	return begun + n, err
-}
+func (r *recorder) Flush() { _ = r.FlushError() } // there is nowhere to tell
 
 // FlushError is what http.ResponseController looks for first. If w cannot flush, nothing is sent. Any other error comes
 // after the status.
@@ -118,16 +51,10 @@ func (r *recorder) FlushError() error {
 	return err
 }
 
-type flusher struct{ to *recorder }
-
-func (f flusher) Flush() { _ = f.to.FlushError() } // there is nowhere to tell
-
-type hijacker struct{ to *recorder }
-
-func (h hijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) {
-	conn, buffer, err := http.NewResponseController(h.to.ResponseWriter).Hijack()
+func (r *recorder) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	conn, buffer, err := http.NewResponseController(r.ResponseWriter).Hijack()
 	if err == nil {
-		h.to.sends(http.StatusSwitchingProtocols)
+		r.sends(http.StatusSwitchingProtocols)
 	}
 	return conn, buffer, err
 }

@@ -4,9 +4,8 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"time"
 
-	"github.com/pglimit/ratelimit/adapters/internal/passed"
+	"github.com/pglimit/ratelimit/adapters/internal/admission"
 	"github.com/pglimit/ratelimit/pglimit"
 )
 
@@ -30,18 +29,15 @@ func OnServerError(r *http.Request, status int) bool {
 func OnSuccess(r *http.Request, status int) bool { return !failed(r, status) && !gone(r) }
 
 func failed(r *http.Request, status int) bool {
-	return status >= http.StatusBadRequest || passed.Failed(r.Context())
+	return status >= http.StatusBadRequest || admission.Failed(r.Context())
 }
 
 // gone says whether the client has closed its connection or stream. (A deadline is set by the server itself.)
 func gone(r *http.Request) bool { return errors.Is(r.Context().Err(), context.Canceled) }
 
-// refundTimeout ends a refund if the Limiter has NoTimeout, so that no wait is unbounded.
-const refundTimeout = 5 * time.Second
-
 // pass calls the handler, and refunds what was taken if Config.Refund says so.
 func (m *middleware) pass(w http.ResponseWriter, r *http.Request, next http.Handler, taken []pglimit.Decision) {
-	if m.Refund == nil || fallback(taken) { // a fallback takes no tokens
+	if m.Refund == nil || admission.Fallback(taken) { // a fallback takes no tokens
 		next.ServeHTTP(w, r)
 		return
 	}
@@ -52,21 +48,10 @@ func (m *middleware) pass(w http.ResponseWriter, r *http.Request, next http.Hand
 			record.sends(http.StatusInternalServerError)
 		}
 		status := record.final()
-		if !passed.Settled(r.Context()) && m.Refund(r, status) {
-			m.giveBack(r, taken)
+		if !admission.Settled(r.Context()) && m.Refund(r, status) {
+			m.limits.GiveBack(r.Context(), taken)
 		}
 	}()
-	next.ServeHTTP(record.withOptions(), r)
+	next.ServeHTTP(record, r)
 	returned = true
-}
-
-// giveBack refunds even if the client has gone, as Limiter.Refund does: that is when requests fail.
-func (m *middleware) giveBack(r *http.Request, taken []pglimit.Decision) {
-	ctx, cancel := context.WithTimeout(r.Context(), refundTimeout)
-	defer cancel()
-	for _, d := range taken {
-		if err := m.limiter.Refund(ctx, d, d.Granted); err != nil {
-			m.unpaid.Add(ctx, m.Logger, "httplimit: tokens not given back", err)
-		}
-	}
 }

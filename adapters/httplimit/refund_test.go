@@ -10,7 +10,6 @@ import (
 	"net/url"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/pglimit/ratelimit/adapters/httplimit"
 	"github.com/pglimit/ratelimit/pglimit"
@@ -25,52 +24,81 @@ func left(t testing.TB, limiter *pglimit.Limiter) int64 {
 	return d.Remaining
 }
 
+// ending is a context that ends when err is set.
+type ending struct {
+	context.Context
+	err error
+}
+
+func (e *ending) Err() error { return e.err }
+
+// What counts is the status, or what the handler says of it, unless the client has gone: it could go before the answer
+// for ever. A function of yours may give back all the same. A deadline is of the server's own making.
 func TestWhatCounts(t *testing.T) {
 	t.Parallel()
+	yours := func(r *http.Request, status int) bool { return r.Method == http.MethodGet && status == 502 }
+	const aborts = 0 // instead of a status
 	for name, c := range map[string]struct {
-		refund  func(*http.Request, int) bool
-		counted []string // of the statuses below
+		refund func(*http.Request, int) bool
+		status int
+		err    error // of the request's context
+		fails  bool  // says the handler
+		counts bool
 	}{
-		"all":                    {nil, []string{"200", "302", "404", "500"}},
-		"successes":              {httplimit.OnFailure, []string{"200", "302"}},
-		"what is not our fault":  {httplimit.OnServerError, []string{"200", "302", "404"}},
-		"failures":               {httplimit.OnSuccess, []string{"404", "500"}},
-		"a function of your own": {func(r *http.Request, status int) bool { return r.Method == http.MethodGet && status == 302 }, []string{"200", "404", "500"}},
+		"all":                      {refund: nil, status: 500, counts: true},
+		"successes, 200":           {refund: httplimit.OnFailure, status: 200, counts: true},
+		"successes, 399":           {refund: httplimit.OnFailure, status: 399, counts: true},
+		"successes, 400":           {refund: httplimit.OnFailure, status: 400},
+		"successes, abort":         {refund: httplimit.OnFailure, status: aborts},
+		"not our fault, 499":       {refund: httplimit.OnServerError, status: 499, counts: true},
+		"not our fault, 500":       {refund: httplimit.OnServerError, status: 500},
+		"failures, 399":            {refund: httplimit.OnSuccess, status: 399},
+		"failures, 400":            {refund: httplimit.OnSuccess, status: 400, counts: true},
+		"failures, 500":            {refund: httplimit.OnSuccess, status: 500, counts: true},
+		"your own, 404":            {refund: yours, status: 404, counts: true},
+		"your own, 502":            {refund: yours, status: 502},
+		"gone, successes":          {refund: httplimit.OnFailure, status: 502, err: context.Canceled, counts: true},
+		"gone, successes, abort":   {refund: httplimit.OnFailure, status: aborts, err: context.Canceled, counts: true},
+		"gone, not our fault":      {refund: httplimit.OnServerError, status: 502, err: context.Canceled, counts: true},
+		"gone, failures":           {refund: httplimit.OnSuccess, status: 200, err: context.Canceled, counts: true},
+		"gone, your own":           {refund: yours, status: 502, err: context.Canceled},
+		"late, successes":          {refund: httplimit.OnFailure, status: 502, err: context.DeadlineExceeded},
+		"late, not our fault":      {refund: httplimit.OnServerError, status: 502, err: context.DeadlineExceeded},
+		"late, failures":           {refund: httplimit.OnSuccess, status: 200, err: context.DeadlineExceeded},
+		"says so, failures":        {refund: httplimit.OnSuccess, status: 200, fails: true, counts: true},
+		"says so, successes":       {refund: httplimit.OnFailure, status: 200, fails: true},
+		"says so, gone, successes": {refund: httplimit.OnFailure, status: 200, fails: true, err: context.Canceled, counts: true},
+		"says so, not our fault":   {refund: httplimit.OnServerError, status: 200, fails: true, counts: true},
 	} {
-		limiter := limited(t, pglimit.PerHour(100))
+		limiter, outer := limited(t, pglimit.PerHour(10)), limited(t, pglimit.PerHour(10))
 		config := everybody
-		config.Refund = c.refund
-		config.Cost = func(*http.Request) int64 { return 5 }
-		handler := httplimit.New(limiter, config)(fine)
-		for _, status := range []string{"200", "302", "404", "500"} {
-			before, want := left(t, limiter), int64(0)
-			for _, counted := range c.counted {
-				if counted == status {
-					want = 5
-				}
+		config.Refund, config.Cost = c.refund, func(*http.Request) int64 { return 5 }
+		ctx := &ending{Context: t.Context()}
+		handler := httplimit.New(outer, config)(httplimit.New(limiter, config)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if ctx.err = c.err; c.fails {
+				httplimit.Failed(r.Context())
 			}
-			recorder := httptest.NewRecorder()
-			handler.ServeHTTP(recorder, httptest.NewRequest(http.MethodGet, "/?status="+status, http.NoBody))
-			if taken := before - left(t, limiter); taken != want || recorder.Body.String() != "fine" {
-				t.Errorf("%s: %s has cost %d, want %d", name, status, taken, want)
+			if c.status == aborts {
+				panic(http.ErrAbortHandler)
 			}
+			w.WriteHeader(c.status)
+		})))
+		func() {
+			defer func() { _ = recover() }()
+			handler.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(ctx, http.MethodGet, "/", http.NoBody))
+		}()
+		want := int64(10)
+		if c.counts {
+			want = 5
+		}
+		if n, outside := left(t, limiter), left(t, outer); n != want || outside != want {
+			t.Errorf("%s: %d left, and %d outside, want %d", name, n, outside, want)
 		}
 	}
+	httplimit.Failed(t.Context()) // without a limit it does nothing
 }
 
-// A client that has the whole answer has its tokens back: it can come again at once.
-func TestTheTokensAreBackWithTheAnswer(t *testing.T) {
-	t.Parallel()
-	config := everybody
-	config.Refund = httplimit.OnFailure
-	url := served(t, httplimit.New(limited(t, pglimit.PerHour(1)), config)(fine))
-	for range 20 {
-		get(t, url+"?status=404").expect(t, 404, "RateLimit", `"api";r=0;t=3600`)
-	}
-	get(t, url).expect(t, 200)
-	get(t, url).expect(t, 429)
-}
-
+// A client that has the whole answer has its tokens back, of all limits: it can come again at once.
 func TestAllOfSeveralLimitsAreGivenBack(t *testing.T) {
 	t.Parallel()
 	config := everybody
@@ -86,187 +114,6 @@ func TestAllOfSeveralLimitsAreGivenBack(t *testing.T) {
 	get(t, url).expect(t, 429)
 }
 
-// The status that counts is the first, whatever else the handler does.
-func TestTheStatusOfAnAnswer(t *testing.T) {
-	t.Parallel()
-	for name, c := range map[string]struct {
-		handler func(http.ResponseWriter)
-		want    int
-	}{
-		"nothing":  {func(http.ResponseWriter) {}, 200},
-		"a body":   {func(w http.ResponseWriter) { _, _ = w.Write([]byte("x")); w.WriteHeader(http.StatusBadGateway) }, 200},
-		"a string": {func(w http.ResponseWriter) { _, _ = io.WriteString(w, "x"); w.WriteHeader(http.StatusBadGateway) }, 200},
-		"a reader": {func(w http.ResponseWriter) {
-			_, _ = io.Copy(w, strings.NewReader("x"))
-			w.WriteHeader(http.StatusBadGateway)
-		}, 200},
-		"a flush": {func(w http.ResponseWriter) { w.(http.Flusher).Flush(); w.WriteHeader(http.StatusBadGateway) }, 200},
-		"a controlled one": {func(w http.ResponseWriter) {
-			_ = http.NewResponseController(w).Flush()
-			w.WriteHeader(http.StatusBadGateway)
-		}, 200},
-		"twice":               {func(w http.ResponseWriter) { w.WriteHeader(http.StatusNotFound); w.WriteHeader(http.StatusOK) }, 404},
-		"early hints":         {func(w http.ResponseWriter) { w.WriteHeader(http.StatusEarlyHints); w.WriteHeader(http.StatusNotFound) }, 404},
-		"a panic":             {func(http.ResponseWriter) { panic("a test's") }, 500},
-		"a hint, and a panic": {func(w http.ResponseWriter) { w.WriteHeader(http.StatusEarlyHints); panic("a test's") }, 500},
-		// What was sent counts, because the client has it.
-		"an abort behind a status": {func(w http.ResponseWriter) { w.WriteHeader(http.StatusNotFound); panic(http.ErrAbortHandler) }, 404},
-		"an abort behind a body":   {func(w http.ResponseWriter) { _, _ = w.Write([]byte("x")); panic(http.ErrAbortHandler) }, 200},
-		"an abort within a body": {func(w http.ResponseWriter) {
-			_, _ = io.Copy(w, struct{ io.Reader }{io.MultiReader(strings.NewReader("x"), aborting{})})
-		}, 200},
-		"an abort before a body": {func(w http.ResponseWriter) { _, _ = io.Copy(w, aborting{}) }, 500},
-	} {
-		var got int
-		config := everybody
-		config.Refund = func(_ *http.Request, status int) bool { got = status; return false }
-		handler := httplimit.New(limited(t, pglimit.PerHour(1)), config)(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { c.handler(w) }))
-		func() {
-			defer func() {
-				if what := recover(); (what != nil) != (strings.Contains(name, "a panic") || strings.Contains(name, "an abort")) {
-					t.Errorf("%s: panicked with %v", name, what)
-				}
-			}()
-			handler.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/", http.NoBody))
-		}()
-		if got != c.want {
-			t.Errorf("%s: %d, want %d", name, got, c.want)
-		}
-	}
-}
-
-// aborting is a reader that panics.
-type aborting struct{}
-
-func (aborting) Read([]byte) (int, error) { panic(http.ErrAbortHandler) }
-
-// A client could go before the answer for ever. A function of yours may give back all the same, and
-// then the refund works. A deadline is of the server's own making.
-func TestAClientThatGoesIsCounted(t *testing.T) {
-	t.Parallel()
-	fails := func(w http.ResponseWriter) { w.WriteHeader(http.StatusBadGateway) }
-	aborts := func(http.ResponseWriter) { panic(http.ErrAbortHandler) }
-	stops := func(http.ResponseWriter) {} // after the work, when it sees that nobody waits
-	yours := func(_ *http.Request, status int) bool { return status >= 500 }
-	for name, c := range map[string]struct {
-		refund  func(*http.Request, int) bool
-		handler func(http.ResponseWriter)
-		err     error // of the request's context
-		left    int64
-	}{
-		"failure":             {httplimit.OnFailure, fails, context.Canceled, 0},
-		"failure, abort":      {httplimit.OnFailure, aborts, context.Canceled, 0},
-		"server error":        {httplimit.OnServerError, fails, context.Canceled, 0},
-		"server error, abort": {httplimit.OnServerError, aborts, context.Canceled, 0},
-		"failure, still here": {httplimit.OnFailure, aborts, nil, 1},
-		"failure, late":       {httplimit.OnFailure, fails, context.DeadlineExceeded, 1},
-		"server error, late":  {httplimit.OnServerError, fails, context.DeadlineExceeded, 1},
-		"success, stops":      {httplimit.OnSuccess, stops, context.Canceled, 0},
-		"success, abort":      {httplimit.OnSuccess, aborts, context.Canceled, 0},
-		"success, still here": {httplimit.OnSuccess, stops, nil, 1},
-		"success, late":       {httplimit.OnSuccess, stops, context.DeadlineExceeded, 1},
-		"your own":            {yours, fails, context.Canceled, 1},
-		"your own, abort":     {yours, aborts, context.Canceled, 1},
-	} {
-		limiter := limited(t, pglimit.PerHour(1))
-		config := everybody
-		config.Refund = c.refund
-		ctx := &ending{Context: t.Context()}
-		handler := httplimit.New(limiter, config)(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			ctx.err = c.err
-			c.handler(w)
-		}))
-		func() {
-			defer func() { _ = recover() }()
-			handler.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(ctx, http.MethodGet, "/", http.NoBody))
-		}()
-		if n := left(t, limiter); n != c.left {
-			t.Errorf("%s: %d left, want %d", name, n, c.left)
-		}
-	}
-}
-
-// A client that hangs up while its password is hashed, through a server: no more hashes than the limit.
-func TestAClientThatHangsUpBuysNoWork(t *testing.T) {
-	t.Parallel()
-	limiter := limited(t, pglimit.Per(2, 24*time.Hour))
-	config := everybody
-	config.Refund = httplimit.OnSuccess
-	hashing, ended, hashes := make(chan struct{}), make(chan struct{}, 5), 0
-	login := httplimit.New(limiter, config)(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		hashes++
-		_, _ = io.ReadAll(r.Body) // before that, a server does not look whether the client is there
-		hashing <- struct{}{}
-		<-r.Context().Done()
-	}))
-	url := served(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		login.ServeHTTP(w, r)
-		ended <- struct{}{}
-	}))
-	for range 5 {
-		ctx, hangUp := context.WithCancel(t.Context())
-		go func() {
-			select {
-			case <-hashing:
-				hangUp()
-			case <-ctx.Done():
-			}
-		}()
-		request, err := http.NewRequestWithContext(ctx, http.MethodPost, url, strings.NewReader("password=x"))
-		must(t, err)
-		if response, err := http.DefaultClient.Do(request); err == nil {
-			_ = response.Body.Close()
-		}
-		<-ended
-		hangUp()
-	}
-	if hashes != 2 || left(t, limiter) != 0 {
-		t.Errorf("%d hashes, want 2; %d left", hashes, left(t, limiter))
-	}
-}
-
-// A login form that comes again with 200 says that it failed, to all limits around it.
-func TestAHandlerSaysThatItFailed(t *testing.T) {
-	t.Parallel()
-	says := func(failed bool) http.Handler {
-		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if failed {
-				httplimit.Failed(r.Context())
-			}
-			_, _ = io.WriteString(w, "<form>")
-		})
-	}
-	says(true).ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/", http.NoBody)) // without a limit
-	for name, c := range map[string]struct {
-		refund func(*http.Request, int) bool
-		failed bool
-		left   int64
-	}{
-		"success, failed":      {httplimit.OnSuccess, true, 0},
-		"success, not failed":  {httplimit.OnSuccess, false, 1},
-		"failure, failed":      {httplimit.OnFailure, true, 1},
-		"failure, not failed":  {httplimit.OnFailure, false, 0},
-		"server error, failed": {httplimit.OnServerError, true, 0},
-	} {
-		outer, inner := limited(t, pglimit.PerHour(1)), limited(t, pglimit.PerHour(1))
-		config := everybody
-		config.Refund = c.refund
-		handler := httplimit.New(outer, config)(httplimit.New(inner, config)(says(c.failed)))
-		handler.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/", http.NoBody))
-		if left(t, outer) != c.left || left(t, inner) != c.left {
-			t.Errorf("%s: %d and %d left, want %d", name, left(t, outer), left(t, inner), c.left)
-		}
-	}
-}
-
-// ending is a context that ends when err is set.
-type ending struct {
-	context.Context
-	err error
-}
-
-func (e *ending) Err() error { return e.err }
-
 // A client that reads what it wants through a proxy, and hangs up before the end.
 func TestAClientThatHangsUpOnAProxyIsCounted(t *testing.T) {
 	t.Parallel()
@@ -276,29 +123,26 @@ func TestAClientThatHangsUpOnAProxyIsCounted(t *testing.T) {
 		<-r.Context().Done() // there is more to come
 	})))
 	must(t, err)
-	for name, refund := range map[string]func(*http.Request, int) bool{"failure": httplimit.OnFailure, "server error": httplimit.OnServerError} {
-		limiter, ended := limited(t, pglimit.PerHour(1)), make(chan struct{})
-		config := everybody
-		config.Refund = refund
-		limit := httplimit.New(limiter, config)(httputil.NewSingleHostReverseProxy(backend))
-		front := served(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			defer close(ended)
-			limit.ServeHTTP(w, r)
-		}))
-		ctx, hangUp := context.WithCancel(t.Context())
-		request, err := http.NewRequestWithContext(ctx, http.MethodGet, front, http.NoBody)
-		must(t, err)
-		response, err := http.DefaultClient.Do(request)
-		must(t, err)
-		if _, err := io.ReadFull(response.Body, make([]byte, len("the goods"))); err != nil {
-			t.Error(err)
-		}
-		hangUp()
-		_ = response.Body.Close()
-		<-ended
-		if n := left(t, limiter); n != 0 {
-			t.Errorf("%s: %d left, want 0", name, n)
-		}
+	limiter, ended := limited(t, pglimit.PerHour(1)), make(chan struct{})
+	config := everybody
+	config.Refund = httplimit.OnFailure
+	limit := httplimit.New(limiter, config)(httputil.NewSingleHostReverseProxy(backend))
+	front := served(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer close(ended)
+		limit.ServeHTTP(w, r)
+	}))
+	ctx, hangUp := context.WithCancel(t.Context())
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, front, http.NoBody)
+	must(t, err)
+	response, err := http.DefaultClient.Do(request)
+	must(t, err)
+	_, err = io.ReadFull(response.Body, make([]byte, len("the goods")))
+	must(t, err)
+	hangUp()
+	_ = response.Body.Close()
+	<-ended
+	if n := left(t, limiter); n != 0 {
+		t.Errorf("%d left, want 0", n)
 	}
 }
 
@@ -349,20 +193,6 @@ func TestRefundsInAnOutage(t *testing.T) {
 	}
 	get(t, url+"?status=500").expect(t, 500, "RateLimit", "")
 	if text := log.String(); strings.Count(text, "\n") != 1 {
-		t.Error(text)
-	}
-}
-
-// What OnError granted was not taken, so there is nothing to give back.
-func TestWhatAFallbackGrantsIsNotGivenBack(t *testing.T) {
-	t.Parallel()
-	memory, log := pglimittest.Memory(), &logged{}
-	config := everybody
-	config.Refund, config.Logger = httplimit.OnFailure, log.logger()
-	limiter := newLimiter(t, memory, pglimit.Config{Limit: pglimit.PerHour(5), OnError: pglimit.FailOpen})
-	memory.Fail(pglimit.ErrUnavailable)
-	get(t, served(t, httplimit.New(limiter, config)(fine))+"?status=500").expect(t, 500)
-	if text := log.String(); text != "" {
 		t.Error(text)
 	}
 }

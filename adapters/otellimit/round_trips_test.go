@@ -21,10 +21,10 @@ func TestRoundTripsOfALimiter(t *testing.T) {
 	metertest.Use(t, limiter, 1) // is not told any more
 	_, all := collect(t, reader)
 	for attributes, count := range map[string]uint64{
-		"limiter=api operation=take outcome=ok strategy=token_bucket ":      3*3 + 1, // one denial was not known
-		"limiter=api operation=take outcome=refused strategy=token_bucket ": 3,
-		"limiter=login operation=take outcome=ok strategy=upsert ":          4,
-		"limiter=login operation=take outcome=refused strategy=upsert ":     1,
+		"limiter=api operation=take outcome=ok strategy=token_bucket":      3*3 + 1, // one denial was not known
+		"limiter=api operation=take outcome=refused strategy=token_bucket": 3,
+		"limiter=login operation=take outcome=ok strategy=upsert":          4,
+		"limiter=login operation=take outcome=refused strategy=upsert":     1,
 	} {
 		if got := all["pglimit.round_trip.duration s "+attributes].Count; got != count {
 			t.Errorf("%s: %d, want %d", attributes, got, count)
@@ -48,7 +48,7 @@ func bucketsOfRoundTrips(t *testing.T) {
 		_, _ = limiter.Allow(t.Context(), key)
 	}
 	_, all := collect(t, reader)
-	h := all["pglimit.round_trip.duration s limiter=api operation=take outcome=ok strategy=upsert "]
+	h := all["pglimit.round_trip.duration s limiter=api operation=take outcome=ok strategy=upsert"]
 	counts := map[float64]uint64{}
 	for i, bound := range h.Bounds {
 		counts[bound] = h.BucketCounts[i]

@@ -1,7 +1,6 @@
 package pglimittest_test
 
 import (
-	"errors"
 	"testing"
 	"time"
 
@@ -65,60 +64,4 @@ func TestAKeyIsBlockedAndForgiven(t *testing.T) {
 		t.Errorf("%d removed, %v", removed, err)
 	}
 	block(time.Minute)
-}
-
-// Denials of different spans do not add up.
-func TestDenialsFarApartDoNotBlock(t *testing.T) {
-	t.Parallel()
-	memory, one := pglimittest.Memory(), bucket("k", rate.PerHour(1), 1)
-	wantsBlock(t, takeOrBlock(t, memory, one), true, 0)
-	for range 5 {
-		wantsBlock(t, takeOrBlock(t, memory, one), false, 0)
-		memory.Advance(10 * second)
-	}
-	wantsBlock(t, takeOrBlock(t, memory, one), false, 0)
-	memory.Advance(10*second - time.Microsecond)
-	wantsBlock(t, takeOrBlock(t, memory, one), false, time.Minute)
-}
-
-func TestBadBlocksAreErrors(t *testing.T) {
-	t.Parallel()
-	memory, one := pglimittest.Memory(), bucket("k", rate.PerHour(2), 1)
-	one.Block = new(rate.Block)
-	_, err := memory.Take(t.Context(), nil, []rate.Request{one})
-	if bad := (*rate.BlockError)(nil); !errors.As(err, &bad) || bad.Field != "After" {
-		t.Errorf("the error is %v", err)
-	}
-	for name, spoil := range map[string]func(*rate.Request){
-		"in units": func(r *rate.Request) { r.Tokens = 2 },
-		"ahead":    func(r *rate.Request) { r.Ahead = second },
-		"an ID":    func(r *rate.Request) { r.ID = "1" },
-		"no key":   func(r *rate.Request) { r.Key = "" },
-	} {
-		r := one
-		spoil(&r)
-		if _, err := memory.Take(t.Context(), nil, []rate.Request{r}); !errors.As(err, new(*rate.RequestError)) {
-			t.Errorf("%s: the error is %v", name, err)
-		}
-	}
-	if d := take(t, memory, bucket("k", rate.PerHour(2), 0))[0]; d.Remaining != 2 {
-		t.Errorf("one of these calls took something: %+v", d)
-	}
-}
-
-// What is no longer needed is swept: IDs and denials too.
-func TestSweepForgetsIDsAndDenials(t *testing.T) {
-	t.Parallel()
-	memory := pglimittest.Memory()
-	takeOnce(t, memory, named("1", rate.PerSecond(1), 1))     // kept for a minute
-	takeOrBlock(t, memory, bucket("k", rate.PerSecond(1), 1)) // denied, counted for ten seconds
-	for _, test := range []struct {
-		after   time.Duration
-		removed int64
-	}{{time.Minute, 0}, {second, 1}, {9 * second, 1}, {50*second - time.Microsecond, 0}, {time.Microsecond, 1}} {
-		memory.Advance(test.after)
-		if swept, err := memory.Sweep(t.Context(), nil, 0, 1); err != nil || swept.Removed != test.removed {
-			t.Errorf("%v later: %+v, %v; want %d removed", test.after, swept, err, test.removed)
-		}
-	}
 }

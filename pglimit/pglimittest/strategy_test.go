@@ -2,9 +2,7 @@ package pglimittest_test
 
 import (
 	"cmp"
-	"context"
 	"errors"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -60,6 +58,9 @@ func TestOnlyTheTestMovesTheClock(t *testing.T) {
 		Limit:  pglimit.PerSecond(1),
 		Leases: pglimit.Leases{On: true}, Memory: pglimit.Memory{TTL: time.Hour},
 	})
+	if c := limiter.Config(); !c.Combine.Off || !c.Memory.Off || c.Leases.On || !c.Breaker.Off {
+		t.Errorf("a stage is on: %+v", c)
+	}
 	start := memory.Now()
 	for i := range 3 {
 		granted := allow(t, limiter, true)
@@ -80,17 +81,21 @@ func TestOnlyTheTestMovesTheClock(t *testing.T) {
 	allow(t, limiter, true)
 }
 
-// Where the configuration has leases on, none are taken: one would last by another clock.
-func TestABusyKeyIsNotLeased(t *testing.T) {
+// A group takes from all of its buckets or from none, and says which had the tokens.
+func TestAGroupIsAllOrNothing(t *testing.T) {
 	t.Parallel()
-	limiter := newLimiter(t, pglimittest.Memory(), pglimit.Config{Limit: pglimit.PerSecond(1000), Leases: pglimit.Leases{On: true}})
-	for range 500 {
-		if d := allow(t, limiter, true); d.Source != pglimit.FromDatabase {
-			t.Fatalf("%+v", d)
+	memory := pglimittest.Memory()
+	for i, want := range []struct {
+		key        string
+		granted    int64
+		first, all bool
+	}{{"a", 1, true, true}, {"a", 1, true, true}, {"a", 0, false, true}, {"b", 1, true, true}, {"b", 0, true, false}} {
+		group := []rate.Request{bucket(want.key, rate.PerHour(2), 1), bucket("all", rate.PerHour(3), 1)}
+		group[0].Group, group[1].Group = 1, 1
+		of := take(t, memory, group...)
+		if of[0].Granted != want.granted || of[1].Granted != want.granted || of[0].Allowed != want.first || of[1].Allowed != want.all {
+			t.Errorf("group %d: %+v, want %+v", i, of, want)
 		}
-	}
-	if trips := limiter.Stats().LeaseTrips; trips != 0 {
-		t.Errorf("%d calls for leases", trips)
 	}
 }
 
@@ -101,102 +106,6 @@ func TestBucketsAreOfTheStrategy(t *testing.T) {
 	allow(t, newLimiter(t, memory, config), true)
 	allow(t, newLimiter(t, memory, config), false)
 	allow(t, newLimiter(t, pglimittest.Memory(), config), true)
-}
-
-func TestFailMakesEachCallFail(t *testing.T) {
-	t.Parallel()
-	memory := pglimittest.Memory()
-	limiter := newLimiter(t, memory, pglimit.Config{Limit: pglimit.PerHour(1)})
-	outage := errors.Join(pglimit.ErrUnavailable, errors.New("of this test"))
-	memory.Fail(outage)
-	limit := rate.PerHour(1)
-	ctx := t.Context()
-	for name, call := range map[string]func() error{
-		"Allow":    func() error { _, err := limiter.Allow(ctx, "k"); return err },
-		"Peek":     func() error { _, err := limiter.Peek(ctx, "k"); return err },
-		"Reset":    func() error { return limiter.Reset(ctx, "k") },
-		"ResetAll": func() error { _, err := limiter.ResetAll(ctx); return err },
-		"GiveBack": func() error {
-			return memory.GiveBack(ctx, nil, []rate.Refund{{Request: bucket("k", limit, 1), At: memory.Now()}})
-		},
-		"Lease": func() error {
-			_, err := memory.Lease(ctx, nil, rate.LeaseRequest{Limiter: "test", Key: "k", Limit: limit, Tokens: 1, Share: 1, TTL: time.Second})
-			return err
-		},
-		"Sweep": func() error { _, err := memory.Sweep(ctx, nil, 0, 1); return err },
-		"Take": func() error {
-			_, err := memory.Take(ctx, nil, []rate.Request{bucket("k", limit, 1)})
-			return err
-		},
-		"sign of life": func() error { _, err := memory.Pool().Exec(ctx, "select 1"); return err },
-	} {
-		if err := call(); !errors.Is(err, outage) {
-			t.Errorf("%s: the error is %v", name, err)
-		}
-	}
-	memory.Fail(nil)
-	allow(t, limiter, true) // nothing was taken
-	if _, err := memory.Pool().Exec(ctx, "select 1"); err != nil {
-		t.Errorf("no sign of life: %v", err)
-	}
-}
-
-// counting sees the requests, as a type of a user's may.
-type counting struct {
-	*pglimittest.Strategy
-	keys []string
-}
-
-func (c *counting) Take(ctx context.Context, session rate.Session, requests []rate.Request) ([]rate.Decision, error) {
-	for i := range requests {
-		c.keys = append(c.keys, requests[i].Key)
-	}
-	return c.Strategy.Take(ctx, session, requests)
-}
-
-func TestAnEmbeddedStrategySeesEachRequest(t *testing.T) {
-	t.Parallel()
-	c := &counting{Strategy: pglimittest.Memory()}
-	limiter := newLimiter(t, c, pglimit.Config{Limit: pglimit.PerHour(1)})
-	allow(t, limiter, true)
-	allow(t, limiter, false)
-	allow(t, limiter, false)
-	if len(c.keys) != 3 {
-		t.Errorf("it saw %q", c.keys)
-	}
-}
-
-// meeting lets nobody go before three are there.
-type meeting struct {
-	*pglimittest.Strategy
-	all sync.WaitGroup
-}
-
-func (m *meeting) Take(ctx context.Context, session rate.Session, requests []rate.Request) ([]rate.Decision, error) {
-	m.all.Done()
-	m.all.Wait()
-	return m.Strategy.Take(ctx, session, requests)
-}
-
-// Each request is a call of its own, also of those for one key at the same time.
-func TestEachRequestIsACall(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		m := &meeting{Strategy: pglimittest.Memory()}
-		m.all.Add(3)
-		limiter := newLimiter(t, m, pglimit.Config{Limit: pglimit.PerHour(3), Timeout: time.Second})
-		for range 3 {
-			go func() {
-				if _, err := limiter.Allow(t.Context(), "k"); err != nil {
-					t.Error(err)
-				}
-			}()
-		}
-		synctest.Wait()
-		if n := limiter.Stats().RoundTrips; n != 3 {
-			t.Errorf("%d calls for 3 requests", n)
-		}
-	})
 }
 
 // Inside a bubble the whole limiter, with its stages, has the strategy's clock: what it remembers
@@ -251,20 +160,45 @@ func TestAWaitInABubble(t *testing.T) {
 	})
 }
 
+func TestFailMakesEachCallFail(t *testing.T) {
+	t.Parallel()
+	memory := pglimittest.Memory()
+	limiter := newLimiter(t, memory, pglimit.Config{Limit: pglimit.PerHour(1)})
+	outage := errors.Join(pglimit.ErrUnavailable, errors.New("of this test"))
+	memory.Fail(outage)
+	ctx, one := t.Context(), bucket("k", rate.PerHour(1), 1)
+	for name, call := range map[string]func() error{
+		"Allow":    func() error { _, err := limiter.Allow(ctx, "k"); return err },
+		"Reset":    func() error { return limiter.Reset(ctx, "k") },
+		"ResetAll": func() error { _, err := limiter.ResetAll(ctx); return err },
+		"GiveBack": func() error { return memory.GiveBack(ctx, nil, []rate.Refund{{Request: one, At: memory.Now()}}) },
+		"Lease": func() error {
+			_, err := memory.Lease(ctx, nil, rate.LeaseRequest{Limiter: "test", Key: "k", Limit: one.Limit, Tokens: 1, Share: 1, TTL: time.Second})
+			return err
+		},
+		"Sweep":        func() error { _, err := memory.Sweep(ctx, nil, 0, 1); return err },
+		"sign of life": func() error { _, err := memory.Pool().Exec(ctx, "select 1"); return err },
+	} {
+		if err := call(); !errors.Is(err, outage) {
+			t.Errorf("%s: the error is %v", name, err)
+		}
+	}
+	memory.Fail(nil)
+	allow(t, limiter, true) // nothing was taken
+	if _, err := memory.Pool().Exec(ctx, "select 1"); err != nil {
+		t.Errorf("no sign of life: %v", err)
+	}
+}
+
 // Behind the pool there is no database: a statement is an error, and no panic.
 func TestThePoolHasNoDatabase(t *testing.T) {
 	t.Parallel()
-	on := postgres.OnPool(pglimittest.Memory().Pool())
-	ctx := t.Context()
+	on, ctx := postgres.OnPool(pglimittest.Memory().Pool()), t.Context()
 	var n int
 	for name, call := range map[string]func() error{
-		"Exec":     func() error { _, err := on.Exec(ctx, "select 2"); return err },
-		"Row":      func() error { return on.Row(ctx, "select 2", nil, &n) },
-		"Pipeline": func() error { _, err := on.Pipeline(ctx, rate.Statement{SQL: "select 2"}); return err },
-		"Pipeline rows": func() error {
-			_, err := on.Pipeline(ctx, rate.Statement{SQL: "select 2", Into: []any{&n}})
-			return err
-		},
+		"Exec":          func() error { _, err := on.Exec(ctx, "select 2"); return err },
+		"Row":           func() error { return on.Row(ctx, "select 2", nil, &n) },
+		"Pipeline":      func() error { _, err := on.Pipeline(ctx, rate.Statement{SQL: "select 2", Into: []any{&n}}); return err },
 		"OneConnection": func() error { return on.OneConnection(ctx, func(rate.Session) error { return nil }) },
 	} {
 		if err := call(); err == nil {
@@ -273,7 +207,7 @@ func TestThePoolHasNoDatabase(t *testing.T) {
 	}
 }
 
-func TestBadClocksAndCallsAreErrors(t *testing.T) {
+func TestClocksOutOfRange(t *testing.T) {
 	t.Parallel()
 	for _, at := range []time.Time{{}, time.Unix(0, 0), time.Date(2061, 1, 1, 0, 0, 0, 0, time.UTC)} {
 		memory := pglimittest.MemoryOn(func() time.Time { return at })
@@ -281,49 +215,38 @@ func TestBadClocksAndCallsAreErrors(t *testing.T) {
 			t.Errorf("at %v: no error", at)
 		}
 	}
-	memory, one := pglimittest.Memory(), rate.PerHour(1)
-	named := bucket("k", one, 1)
-	named.ID, named.IDTTL = "1", time.Minute
-	for field, requests := range map[string][]rate.Request{
-		"ID":     {named, bucket("l", one, 1)},
-		"Limit":  {bucket("k", one, 1), bucket("k", rate.PerHour(2), 1)},
-		"Tokens": {bucket("k", one, 1), bucket("l", one, 2)},
-	} {
-		_, err := memory.Take(t.Context(), nil, requests)
-		if bad := (*rate.RequestError)(nil); !errors.As(err, &bad) || bad.Field != field {
-			t.Errorf("%s: the error is %v", field, err)
-		}
-	}
-	if _, err := memory.Sweep(t.Context(), nil, 0, 0); err == nil {
-		t.Error("Sweep of nothing: no error")
-	}
-	if d := take(t, memory, bucket("k", one, 1))[0]; !d.Allowed {
-		t.Error("one of these calls took the token")
-	}
 }
 
-// Buckets that have been full for a minute are forgotten, and only these.
-func TestSweepForgetsFullBuckets(t *testing.T) {
+// What has meant nothing for a minute is forgotten, and only that.
+func TestSweep(t *testing.T) {
 	t.Parallel()
 	memory := pglimittest.Memory()
 	take(t, memory, bucket("second", rate.PerSecond(1), 1), bucket("hour", rate.PerHour(1), 1))
+	take(t, memory, named("1", rate.PerHour(1), 1)) // its answer is kept for a minute
+	denied := bucket("hour", rate.PerHour(1), 1)    // counted for ten seconds
+	denied.Block = &twoInTen
+	take(t, memory, denied)
 	// A lease for ten minutes, of what takes a second to come back after that.
 	lease := rate.LeaseRequest{Limiter: "test", Key: "leased", Limit: rate.PerSecond(1), Tokens: 1, Share: 1, TTL: 10 * time.Minute}
 	if l, err := memory.Lease(t.Context(), nil, lease); err != nil || l.Tokens != 1 {
 		t.Fatalf("%+v, %v", l, err)
 	}
+	before := time.Duration(0)
 	for _, test := range []struct {
-		after   time.Duration
+		at      time.Duration // since the start
 		removed int64
 	}{
-		{time.Minute, 0}, {time.Second, 1},
-		{10*time.Minute - time.Microsecond, 0}, {time.Microsecond, 1},
-		{50*time.Minute - time.Second - time.Microsecond, 0}, {time.Microsecond, 1},
+		{time.Minute + second - 1000, 0}, {time.Minute + second, 1}, // the bucket of "second"
+		{time.Minute + 10*second - 1000, 0}, {time.Minute + 10*second, 1}, // the denial
+		{2*time.Minute - 1000, 0}, {2 * time.Minute, 1}, // the ID
+		{11*time.Minute + second - 1000, 0}, {11*time.Minute + second, 1}, // the lease
+		{time.Hour + time.Minute - 1000, 0}, {time.Hour + time.Minute, 2}, // the buckets of "hour" and "k"
 	} {
-		memory.Advance(test.after)
+		memory.Advance(test.at - before)
+		before = test.at
 		swept, err := memory.Sweep(t.Context(), nil, 0, 1)
 		if err != nil || !swept.Done || swept.Removed != test.removed {
-			t.Errorf("%v later: %+v, %v; want %d removed", test.after, swept, err, test.removed)
+			t.Errorf("at %v: %+v, %v; want %d removed", test.at, swept, err, test.removed)
 		}
 	}
 }

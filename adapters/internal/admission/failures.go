@@ -1,6 +1,4 @@
-// Package failures logs the failures of an adapter, rarely and in short lines, because clients may cause any number of
-// them, with texts of any length.
-package failures
+package admission
 
 import (
 	"context"
@@ -17,15 +15,16 @@ const quiet = 10 * time.Second
 // maxText is how many bytes of a text are logged.
 const maxText = 1 << 10
 
-// Log of failures of one kind. The zero value is ready for use, also concurrently.
-type Log struct {
+// failures of one kind are logged rarely and in short lines, because clients may cause any number of them, with texts of
+// any length. The zero value is ready for use, also concurrently.
+type failures struct {
 	mutex  sync.Mutex
 	until  time.Time // when the next may be logged
 	missed int       // since the last one that was
 }
 
-// Add logs a failure, unless one was logged just before. where has names and texts of further details.
-func (l *Log) Add(ctx context.Context, logger *slog.Logger, message string, err error, where ...string) {
+// log a failure, unless one was logged just before. where has names and texts of further details.
+func (l *failures) log(ctx context.Context, logger *slog.Logger, message string, err error, where ...string) {
 	l.mutex.Lock()
 	now := time.Now()
 	if now.Before(l.until) {

@@ -1,5 +1,4 @@
-// Package passed keeps in the context of a request by which decisions it was let through.
-package passed
+package admission
 
 import (
 	"context"
@@ -10,7 +9,7 @@ import (
 	"github.com/pglimit/ratelimit/pglimit"
 )
 
-// state is shared by the limits around a handler.
+// state is what the context of a request says of the limits around its handler.
 type state struct {
 	decisions []pglimit.Decision // of all limits so far, the outermost first
 	failed    *atomic.Bool       // shared by all of them
