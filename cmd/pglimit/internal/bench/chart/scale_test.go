@@ -50,15 +50,3 @@ func TestTicks(t *testing.T) {
 		}
 	}
 }
-
-// Above a limit there is room for its label.
-func TestLimitIsNotAtTheEdge(t *testing.T) {
-	t.Parallel()
-	for _, limit := range []float64{1, 6, 10, 100, 300, 4000, 123456} {
-		s := newSpan(Linear, Number, []float64{0, limit}, []float64{limit})
-		s.from, s.to = 0, 100
-		if at := s.at(limit); at > 90 {
-			t.Errorf("the limit of %v is at %v of 100", limit, at)
-		}
-	}
-}

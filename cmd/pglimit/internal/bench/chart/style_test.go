@@ -1,38 +1,12 @@
 package chart
 
 import (
-	"fmt"
 	"math"
 	"regexp"
 	"strconv"
 	"strings"
 	"testing"
 )
-
-// Each style differs from each other one in its dashes or its marker, so that nobody needs
-// to see colours.
-func TestStylesDifferWithoutColour(t *testing.T) {
-	t.Parallel()
-	seen := map[string]int{}
-	for n := 1; n <= Styles; n++ {
-		rule := regexp.MustCompile(fmt.Sprintf(`\.s%d \{[^}]*--d: ([^;}]*)`, n)).FindStringSubmatch(cssText)
-		if rule == nil {
-			t.Fatalf("style %d has no dashes", n)
-		}
-		dash := strings.TrimSpace(rule[1])
-		if before, taken := seen[dash]; taken {
-			t.Errorf("styles %d and %d have the same dashes", before, n)
-		}
-		seen[dash] = n
-	}
-	markers := map[string]int{}
-	for n := 1; n <= 7; n++ { // the known strategies; the others have hollow ones
-		markers[newSwatch("", n).Marker] = n
-	}
-	if len(markers) != 7 {
-		t.Errorf("the first 7 styles have %d markers", len(markers))
-	}
-}
 
 // Text has a contrast of 4.5, lines of 3, in both schemes (WCAG 2.2, 1.4.3 and 1.4.11).
 func TestContrast(t *testing.T) {

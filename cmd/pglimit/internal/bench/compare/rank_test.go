@@ -71,17 +71,6 @@ func TestAnOpenLoopIsComparedByLatency(t *testing.T) {
 	}
 }
 
-func TestSplit(t *testing.T) {
-	t.Parallel()
-	group := func(name, of string) result.Group {
-		return result.Group{Scenario: result.Scenario{Name: name, StagesOf: of}}
-	}
-	base, staged := Split([]result.Group{group("a", ""), group("a-stages", "a"), group("b-stages", "b")})
-	if len(base) != 2 || base[1].Scenario.Name != "b-stages" || len(staged) != 1 || staged[0].Scenario.Name != "a-stages" {
-		t.Errorf("%v and %v: without its base a scenario stands for itself", base, staged)
-	}
-}
-
 func TestFaults(t *testing.T) {
 	t.Parallel()
 	row := result.Row{Runs: []result.Run{

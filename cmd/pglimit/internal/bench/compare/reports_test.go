@@ -90,18 +90,6 @@ func TestUnknownFigures(t *testing.T) {
 	}
 }
 
-func TestWhatIsNotInBothIsNamed(t *testing.T) {
-	t.Parallel()
-	before, after := report("s", "a", 100), report("s", "a", 100)
-	gone, come := report("s", "b", 1), report("t", "a", 1)
-	before.Runs = append(before.Runs, gone.Runs...)
-	after.Runs, after.Scenarios = append(after.Runs, come.Runs...), append(after.Scenarios, come.Scenarios...)
-	c := of(t, before, after)
-	if len(c.Pairs) != 1 || strings.Join(c.OnlyOld, ";") != "b, s" || strings.Join(c.OnlyNew, ";") != "a, t" {
-		t.Errorf("%+v", c)
-	}
-}
-
 func TestWhatDiffersIsNamed(t *testing.T) {
 	t.Parallel()
 	before, after := report("s", "a", 100), report("s", "a", 100)

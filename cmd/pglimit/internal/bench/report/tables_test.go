@@ -5,7 +5,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/result"
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/result/resulttest"
 )
 
@@ -65,50 +64,5 @@ func TestSummary(t *testing.T) {
 	}
 	if strings.Count(page, `<tr class="bad">`) != 1 {
 		t.Error("the row that is over its limit is not marked, or another one is")
-	}
-}
-
-func TestStatements(t *testing.T) {
-	t.Parallel()
-	r := resulttest.WriteUp("token_bucket")
-	if strings.Contains(write(t, r), "own statistics") {
-		t.Error("a server without statistics has some")
-	}
-	for calls := range int64(5) {
-		r.Runs[0].Statements = append(r.Runs[0].Statements, result.Statement{
-			Query: "select\n  allowed <> $1" + strings.Repeat(" ,x", int(calls)*200), Calls: 12345 - calls, MeanUS: 85.2, TotalMS: 1052,
-		})
-	}
-	page := write(t, r)
-	if got, want := tableRow(t, page, "Statements that took", "token_bucket"), "token_bucket|12,345|85.2 µs|1.05 s select allowed &lt;&gt; $1"; got != want {
-		t.Errorf("got  %s\nwant %s", got, want)
-	}
-	if shown := strings.Count(page, `<td class="query">`); shown != 3 || len(page) > 300_000 {
-		t.Errorf("%d statements in %d bytes, want 3", shown, len(page))
-	}
-}
-
-func TestCapacity(t *testing.T) {
-	t.Parallel()
-	r := resulttest.Capacity()
-	r.Capacity[0].Rate = 16_100
-	page := write(t, r)
-	const caption = "The highest rate of arrivals at which p99 stayed under 10\u00a0ms"
-	for strategy, want := range map[string]string{
-		"token_bucket": "token_bucket|16.1k/s|exact", "exclusion_range": "exclusion_range|at none|exact",
-	} {
-		if got := tableRow(t, page, caption, strategy); got != want {
-			t.Errorf("got %s, want %s", got, want)
-		}
-	}
-	all := pictures(t, r)
-	if len(all) != 4 {
-		t.Fatalf("there are %d pictures, want 4", len(all))
-	}
-	if rows := find(t, all, "Decisions per second by callers (closed loop)").table; len(rows) != 8 || rows[1][0] != "1" || rows[7][0] != "64" {
-		t.Errorf("the sweep is %v", rows)
-	}
-	if p := find(t, all, "p99 by arrival rate (open loop)"); !strings.Contains(p.text, "the bound: 10\u00a0ms") {
-		t.Error("the bound is not drawn")
 	}
 }

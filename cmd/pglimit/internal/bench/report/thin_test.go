@@ -50,18 +50,3 @@ func TestJoinedLatencyIsWeighted(t *testing.T) {
 		t.Errorf("of nothing: %+v", got)
 	}
 }
-
-func TestSparseKeepsWhatPeopleKnow(t *testing.T) {
-	t.Parallel()
-	var curve []result.CurvePoint
-	for percent := 0.0; percent < 99.99; percent += 0.05 {
-		curve = append(curve, result.CurvePoint{Percent: percent, US: percent})
-	}
-	for _, percent := range []float64{99, 99.9, 99.99} {
-		curve = append(curve, result.CurvePoint{Percent: percent, US: 1})
-	}
-	kept := sparse(curve)
-	if len(kept) > 60 || len(kept) < 25 {
-		t.Errorf("%d points of %d are kept", len(kept), len(curve))
-	}
-}

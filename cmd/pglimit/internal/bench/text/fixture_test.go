@@ -1,8 +1,6 @@
 package text
 
 import (
-	"fmt"
-
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/result"
 )
 
@@ -106,12 +104,4 @@ func fixtureRun(l fixtureLoad, s result.Scenario, strategy string, i, round int)
 		}
 	}
 	return run
-}
-
-// manyAdvice is as long as advice may be.
-func manyAdvice() (advice []string) {
-	for i := range 4 {
-		advice = append(advice, fmt.Sprintf("Paragraph %d: token_bucket is fastest in 4 of 5 loads, within 4 %% of the fastest in the other; exact in all, and with few round trips.", i+1))
-	}
-	return append(advice, "How sure: not very.")
 }
