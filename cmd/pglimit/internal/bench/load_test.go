@@ -120,20 +120,6 @@ func TestClosedLoopWaitsForEachAnswer(t *testing.T) {
 	})
 }
 
-// Of calls that take 300 ms, each caller finishes three within the second. The
-// fourth counts as a decision, but not for the rate.
-func TestAnswersAfterTheEndDoNotRaiseTheRate(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		c := bareScenario()
-		c.Callers = 8
-		got := fakeDrive(t, c, grantAfter(300*time.Millisecond)).ran(t.Context(), time.Second)
-		if got.Decisions != 32 || got.DecisionsPerSecond != 24 {
-			t.Errorf("%d decisions, %v/s; want 32, 24/s", got.Decisions, got.DecisionsPerSecond)
-		}
-	})
-}
-
 // What the caller interrupts is no error of the strategy's, and the rate is that of
 // the time that there was.
 func TestInterruptedLoopCountsWhatThereWas(t *testing.T) {

@@ -54,24 +54,6 @@ func TestWithoutASeriesTheSumsAreTheSame(t *testing.T) {
 	}
 }
 
-// The most that any key was granted in an interval never crosses the line, where the limit
-// is kept; and it does where it is not.
-func TestKeyGrantsBesideTheLimit(t *testing.T) {
-	t.Parallel()
-	a, b := twoHistories(10_000)
-	add(a, 0, granted, 0, 100, 200, 1000)
-	add(b, 1, granted, 50, 60)
-	add(b, 1, denied, 70, 1070)
-	told := collectOne([]*history{a, b}, 2)
-	got := told.keyGrants(time.Second)
-	if got == nil || got.Bound != 12 || len(got.Most) != 2 || got.Most[0] != 3 || got.Most[1] != 1 || got.Busiest != "user:0" || got.Granted != 4 || got.Keys != 2 {
-		t.Errorf("%+v", got)
-	}
-	if none := collectOne(nil, 1).keyGrants(time.Second); none != nil {
-		t.Errorf("nothing was granted, and it is %+v", none)
-	}
-}
-
 func TestIntervalsAreFewAndNotShort(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -130,24 +112,6 @@ func TestTimelineAddsUpCallers(t *testing.T) {
 	}
 	if f := total.errors[kindOther]; f.count != 3 || f.first != "one" {
 		t.Errorf("%d failures, the first %q; want 3, one", f.count, f.first)
-	}
-}
-
-func TestSlotsOfATimeline(t *testing.T) {
-	t.Parallel()
-	line := newTimeline(250*time.Millisecond, 1, true)
-	for _, c := range []struct {
-		at     time.Duration
-		number int
-		end    time.Duration
-	}{
-		{-1, 0, 100 * time.Millisecond},
-		{0, 0, 100 * time.Millisecond}, {100*time.Millisecond - 1, 0, 100 * time.Millisecond},
-		{100 * time.Millisecond, 1, 200 * time.Millisecond}, {200 * time.Millisecond, 2, forever}, {time.Hour, 2, forever},
-	} {
-		if number, end := line.slot(c.at); number != c.number || end != c.end {
-			t.Errorf("%v is in interval %d until %v, want %d until %v", c.at, number, end, c.number, c.end)
-		}
 	}
 }
 

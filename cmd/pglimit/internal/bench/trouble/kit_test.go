@@ -161,22 +161,6 @@ func awaitLocked(t *testing.T, pool *pgxpool.Pool, target Target, n int) []strin
 	}
 }
 
-// awaitTransactions returns once the session of the target was seen in so many transactions.
-func awaitTransactions(t *testing.T, pool *pgxpool.Pool, target Target, n int) {
-	t.Helper()
-	seen := map[time.Time]bool{}
-	for deadline := time.Now().Add(time.Minute); len(seen) < n; {
-		var began *time.Time
-		must(t, pool.QueryRow(t.Context(), "select max(xact_start) from pg_stat_activity where application_name = left($1, 63)", target.Application).Scan(&began))
-		if began != nil {
-			seen[*began] = true
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("the session began %d transactions, want %d", len(seen), n)
-		}
-	}
-}
-
 // noSession fails the test if a session of the target is there; the server may need a moment to
 // see that a client is gone.
 func noSession(t *testing.T, pool *pgxpool.Pool, target Target) {
