@@ -103,19 +103,6 @@ func TestBenchChoosesScenarios(t *testing.T) {
 	}
 }
 
-func TestBenchScalesTimeAndTheCriterion(t *testing.T) {
-	t.Parallel()
-	for _, args := range []string{"--scenario write-up --scale 0.1", "--scenario write-up --duration 1m --scale 1"} {
-		s := configured(t, strings.Fields(args)...).Scenarios[0]
-		if s.Length() != time.Minute || s.Phases[0] != (scenario.Phase{From: 10, To: 10, Length: 18 * time.Second}) {
-			t.Errorf("bench %s: %v %+v", args, s.Length(), s.Phases)
-		}
-		if s.AtMost != 30 {
-			t.Errorf("bench %s: at most %d, want 30", args, s.AtMost)
-		}
-	}
-}
-
 // Of one token per 2 s there are 2 within 3 s. Under another limit, or with more users, the
 // criterion would find fault with strategies that have none.
 func TestBenchCriterionIsThatOfTheLoad(t *testing.T) {
@@ -126,19 +113,6 @@ func TestBenchCriterionIsThatOfTheLoad(t *testing.T) {
 	} {
 		if s := configured(t, strings.Fields("--scenario write-up "+args)...).Scenarios[0]; s.AtMost != want {
 			t.Errorf("bench --scenario write-up %s: at most %d, want %d", args, s.AtMost, want)
-		}
-	}
-}
-
-func TestBenchScalesTheRestart(t *testing.T) {
-	t.Parallel()
-	for args, want := range map[string]time.Duration{
-		"--restart 5s --duration 10s --scale 0.1":                500 * time.Millisecond,
-		"--scenario write-up --restart 5s --duration 1m":         5 * time.Second,
-		"--scenario write-up --restart 60s --scale 0.1 --keys 1": 6 * time.Second,
-	} {
-		if s := configured(t, strings.Fields(args)...).Scenarios[0]; s.Trouble.RestartAfter != want {
-			t.Errorf("bench %s restarts after %v, want %v", args, s.Trouble.RestartAfter, want)
 		}
 	}
 }
@@ -171,42 +145,23 @@ func TestBenchHelpKnowsTheDefaults(t *testing.T) {
 	}
 }
 
-// What the search sets itself is not mentioned in its help either.
-func TestHelpOfCapacityNamesNoHiddenFlag(t *testing.T) {
-	t.Parallel()
-	if _, help, _ := call(t.Context(), "bench", "capacity", "--help"); strings.Contains(help, "--rps") || !strings.Contains(help, "--arrivals") {
-		t.Errorf("%s", help)
-	}
-}
-
 func TestBenchRefusesWhatMakesNoSense(t *testing.T) {
 	t.Parallel()
 	for args, want := range map[string]string{
 		"--strategies nosuch":              `there is no "nosuch", only token_bucket, upsert, for_update_nowait, exclusion_range, sliding_window, sliding_log, warm_up, and of the write-up published_`,
 		"--strategies upsert --limit none": "--limit: ",
-		"--limit 0/s":                      "tokens is 0: it must be at least 1",
-		"--burst 0":                        "--burst is 0",
-		"--keys 0":                         "--keys is 0",
-		"--cost 1001":                      "--cost is 1001",
 		"--distribution normal":            "uniform, zipf",
 		"--rps -1":                         "--rps is -1",
-		"--lanes 1025":                     "--lanes is 1025: it must be from 1 to 1024; 0 means 2",
-		"--lease-ttl 1ms":                  "--lease-ttl is 1ms: it must be from 10ms to 10s; 0 means 1s",
 		"extra":                            `there is no command "pglimit bench extra"`,
 		"--scenario nosuch":                `there is no "nosuch", only suite, many-keys-granted`,
 		"--scenario suite --plan x.yaml":   "name one of them",
 		"--plan nosuch.yaml":               "--plan: open nosuch.yaml",
-		"--scale 0":                        "--scale is 0",
-		"--repeat -1":                      "--repeat is -1",
-		"--lock 110%":                      "--lock is 110%: it must be",
 		"--lock much":                      "a share such as 1% or 0.01",
-		"--restart 10s":                    "--restart is 10s: it must be within the 5s",
 		"--fail p99<fast":                  "--fail: ",
 		"compare one.json":                 "compare needs two files",
 		"compare one.json two.json":        "one.json",
 		"capacity --p99 1us":               "--p99 is 1µs",
 		"capacity --rps 5":                 "--rps is not for capacity",
-		"report run.json":                  "report needs two files",
 	} {
 		code, stdout, stderr := call(t.Context(), append([]string{"bench"}, strings.Fields(args)...)...)
 		if code != 2 || stdout != "" || strings.Count(stderr, "\n") != 1 || !strings.Contains(stderr, want) {
@@ -292,45 +247,6 @@ func TestBenchSaysThatItsServerWasNotRemoved(t *testing.T) {
 		if !strings.Contains(heard, "cannot remove the throwaway Postgres: it will not die") {
 			t.Errorf("a bench that ended %s says %q", name, heard)
 		}
-	}
-}
-
-func TestBenchDrawsNoBarIntoAFile(t *testing.T) {
-	t.Parallel()
-	if newBenchProgress(&bytes.Buffer{}) != nil {
-		t.Error("it draws")
-	}
-}
-
-func TestBenchBarShowsTheStrategyAndItsRate(t *testing.T) {
-	t.Parallel()
-	var out bytes.Buffer
-	draw := drawProgress(&out)
-	draw(bench.Progress{Scenario: "partners", Strategy: "upsert", Number: 2, Of: 4, Elapsed: 2 * time.Second, Last: 4 * time.Second, Answered: 1000})
-	if got := out.String(); !strings.Contains(got, "2/4 partners, upsert, 500/s") || !strings.Contains(got, "50%") {
-		t.Errorf("the bar is %q", got)
-	}
-	draw(bench.Progress{Scenario: "partners", Strategy: "upsert", Number: 2, Of: 4, Elapsed: 4 * time.Second, Last: 4 * time.Second, Done: true})
-	if got := out.String(); !strings.HasSuffix(strings.TrimRight(got, " "), "\r") {
-		t.Errorf("the bar is not cleared: %q", got)
-	}
-}
-
-// A bench that fails leaves the report of the last one as it was, and no empty file.
-func TestBenchKeepsTheOldReport(t *testing.T) {
-	t.Parallel()
-	old, fresh := filepath.Join(t.TempDir(), "old.html"), filepath.Join(t.TempDir(), "new.html")
-	if err := os.WriteFile(old, []byte("what was"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range []string{old, fresh} {
-		call(t.Context(), "bench", "--database-url", "postgres://u@127.0.0.1:1/d?connect_timeout=1", "--report", name)
-	}
-	if text, err := os.ReadFile(old); err != nil || string(text) != "what was" {
-		t.Errorf("the old report is %q, %v", text, err)
-	}
-	if _, err := os.Stat(fresh); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("an empty report is left: %v", err)
 	}
 }
 

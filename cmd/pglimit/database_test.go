@@ -19,32 +19,6 @@ func withoutDatabase(t *testing.T) {
 	}
 }
 
-func TestDatabaseIsNamedByFlagThenURLThenVariables(t *testing.T) {
-	withoutDatabase(t)
-	host := func(a *app) string {
-		t.Helper()
-		config, err := a.poolConfig()
-		if err != nil {
-			t.Fatal(err)
-		}
-		return config.ConnConfig.Host
-	}
-	if _, err := (&app{}).poolConfig(); err == nil || !strings.Contains(err.Error(), "DATABASE_URL") {
-		t.Errorf("no database: %v", err)
-	}
-	t.Setenv("PGHOST", "by-variable")
-	if got := host(&app{}); got != "by-variable" {
-		t.Errorf("PGHOST: %s", got)
-	}
-	t.Setenv("DATABASE_URL", "postgres://by-url/x")
-	if got := host(&app{}); got != "by-url" {
-		t.Errorf("DATABASE_URL: %s", got)
-	}
-	if got := host(&app{databaseURL: "host=by-flag"}); got != "by-flag" {
-		t.Errorf("--database-url: %s", got)
-	}
-}
-
 // The driver does not read PGHOSTADDR, so it would connect to another server than psql.
 func TestPGHOSTADDRIsRefused(t *testing.T) {
 	withoutDatabase(t)

@@ -37,6 +37,7 @@ func TestAuditCountsTokens(t *testing.T) {
 	}{
 		"another one before a token is there":    {0, granted, 99, 1, 0}, // rounded up
 		"a grant of 5, when one token is there":  {1, granted, 100, 4, 0},
+		"a denial of 5, when one token is there": {1, denied, 101, 0, 0},
 		"a denial of 1, when one token is there": {0, denied, 101, 0, 1},
 		"a denial of 5, when 5 are there":        {1, denied, 501, 0, 1},
 	} {

@@ -61,20 +61,6 @@ func TestExactLimiterKeepsTheScaledCriterion(t *testing.T) {
 	}
 }
 
-func TestLoopIsOpenIfThereIsARate(t *testing.T) {
-	t.Parallel()
-	for _, c := range []struct {
-		phases []Phase
-		open   bool
-	}{
-		{[]Phase{{0, 0, time.Second}}, false}, {[]Phase{{5, 5, time.Second}}, true}, {[]Phase{{0, 5, time.Second}}, true}, {[]Phase{{5, 0, time.Second}}, true},
-	} {
-		if s := (Scenario{Phases: c.phases}); s.Open() != c.open {
-			t.Errorf("%+v: open: %v", c.phases, s.Open())
-		}
-	}
-}
-
 // The suite does not have the write-up, and all have a name of their own.
 func TestNamesOfScenarios(t *testing.T) {
 	t.Parallel()
