@@ -56,17 +56,6 @@ func TestBenchFlagsAreTheLoad(t *testing.T) {
 	}
 }
 
-// The stages are the library's, unless told: their defaults are nobody's to repeat but
-// the help's.
-func TestBenchSwitchesStages(t *testing.T) {
-	t.Parallel()
-	want := scenario.Stages{NoCombining: true, Lanes: 2, MaxWaiting: 3, NoMemory: true, DenialTTL: 4 * time.Second, DenialKeys: 5, Leases: true, LeaseTTL: 6 * time.Second, NoBreaker: true}
-	got := configured(t, strings.Fields("--no-combining --lanes 2 --max-waiting 3 --no-memory --denial-ttl 4s --denial-keys 5 --leases --lease-ttl 6s --no-breaker")...)
-	if got.Scenarios[0].Stages != want {
-		t.Errorf("%+v, want %+v", got.Scenarios[0].Stages, want)
-	}
-}
-
 // Without a word of the load it is the suite, which is repeated; a flag of the load changes
 // scenarios that are named, and is a load of its own otherwise.
 func TestBenchChoosesScenarios(t *testing.T) {
@@ -125,23 +114,6 @@ func TestBenchRunsPublishedStatementsByName(t *testing.T) {
 	}
 	if got := configured(t, "--published"); len(got.Strategies) != len(bucketNames()) || len(got.Published) != 3 {
 		t.Errorf("%v %v", got.Strategies, got.Published)
-	}
-}
-
-// The help says what the library does without a setting, and the library says so too.
-func TestBenchHelpKnowsTheDefaults(t *testing.T) {
-	t.Parallel()
-	cmd := newBenchCommand(&app{})
-	for args, flag := range map[string]string{
-		"--lanes -1": "lanes", "--max-waiting -1": "max-waiting", "--denial-ttl -1s": "denial-ttl",
-		"--denial-keys -1": "denial-keys", "--lease-ttl -1s": "lease-ttl",
-	} {
-		_, _, stderr := call(t.Context(), append([]string{"bench"}, strings.Fields(args)...)...)
-		_, said, _ := strings.Cut(stderr, "0 means ")
-		said, _, _ = strings.Cut(strings.Fields(said + " -")[0], ",")
-		if usage := cmd.Flags().Lookup(flag).Usage; !strings.HasSuffix(usage, "(default: "+said+")") {
-			t.Errorf("0 means %q, and the help of --%s says %q", said, flag, usage)
-		}
 	}
 }
 
@@ -285,18 +257,6 @@ func TestBenchFlagsBuildOnOneAnother(t *testing.T) {
 	} {
 		if s := configured(t, strings.Fields("--plan "+plan+" "+c.args)...).Scenarios[0]; !c.check(s) {
 			t.Errorf("bench %s: %+v", c.args, s)
-		}
-	}
-}
-
-// --repeat repeats the staged scenarios too, which otherwise run once.
-func TestBenchRepeatsWhatRunsOnce(t *testing.T) {
-	t.Parallel()
-	for args, want := range map[string]int{"": 1, "--repeat 5": 0} {
-		for _, s := range configured(t, strings.Fields(args)...).Scenarios {
-			if s.StagesOf != "" && s.Rounds != want {
-				t.Errorf("bench %s: %s has %d rounds of its own, want %d", args, s.Name, s.Rounds, want)
-			}
 		}
 	}
 }

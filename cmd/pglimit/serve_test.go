@@ -9,17 +9,6 @@ import (
 	"testing"
 )
 
-// Who writes a client, or a supervisor, relies on the help.
-func TestServeHelpHasAllOutcomes(t *testing.T) {
-	t.Parallel()
-	_, help, _ := call(t.Context(), "serve", "--help")
-	for _, want := range []string{"503 for now, or 500 until", "those that still wait after --grace get 503", "or 2 if some got no answer"} {
-		if !strings.Contains(help, want) {
-			t.Errorf("it does not say %q:\n%s", want, help)
-		}
-	}
-}
-
 func TestAddressesWithoutAPortAreRefused(t *testing.T) {
 	t.Parallel()
 	for address, why := range map[string]string{

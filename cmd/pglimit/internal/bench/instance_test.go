@@ -145,22 +145,6 @@ func TestInstanceOpensAllOfItsConnections(t *testing.T) {
 	}
 }
 
-// Another connection may take what the warm-up of this one needs: that is no failure.
-func TestWarmUpThatTakesNothingIsNoFailure(t *testing.T) {
-	t.Parallel()
-	w := &warming{fake: fake{name: "warming"}, fails: func(requests int) error {
-		if requests == 2 {
-			return fmt.Errorf("of two: %w", pglimit.ErrNothingTaken)
-		}
-		return nil
-	}}
-	in, err := openOnGreeter(t, &greeter{most: 4}, w)
-	if err != nil {
-		t.Fatal(err)
-	}
-	in.pool.Close()
-}
-
 // The error of an instance that cannot be opened names the strategy, once, and leaves no
 // connection.
 func TestInstanceThatCannotBeOpened(t *testing.T) {

@@ -212,28 +212,6 @@ func TestClosedLoopBacksOffWithoutAConnection(t *testing.T) {
 	}
 }
 
-// Arrivals that wait when the user ends the run are nobody's fault. Once all of them were
-// due, those that wait still are the server's.
-func TestInterruptedOpenLoopLeavesNoArrivalUnserved(t *testing.T) {
-	t.Parallel()
-	for after, unserved := range map[time.Duration]int64{500 * time.Millisecond: 0, 3 * time.Second: 995} {
-		synctest.Test(t, func(t *testing.T) {
-			c := openScenario(4, 1000)
-			dead := fake{name: "dead", take: func(ctx context.Context, _ pglimit.Request) (pglimit.Decision, error) {
-				<-ctx.Done()
-				return pglimit.Decision{}, ctx.Err()
-			}}
-			d := fakeDrive(t, c, dead)
-			ctx, interrupt := context.WithCancel(t.Context())
-			defer time.AfterFunc(after, interrupt).Stop()
-			got := d.ran(ctx, time.Second)
-			if got.Errors[kindUnserved] != unserved || got.Errors[kindUnanswered] != 0 {
-				t.Errorf("interrupted after %v: errors %v, want %d unserved", after, got.Errors, unserved)
-			}
-		})
-	}
-}
-
 func TestOverAdmissionIsFound(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -40,27 +40,6 @@ func (p Pair) figure(t *testing.T, name string) Figure {
 	return Figure{}
 }
 
-func TestNoiseIsTold(t *testing.T) {
-	t.Parallel()
-	for _, c := range []struct {
-		what   string
-		before []float64
-		after  []float64
-		ratio  float64
-		noise  bool
-	}{
-		{"one run each, below 15 %", []float64{100}, []float64{110}, 1.1, true},
-		{"one run each, above 15 %", []float64{100}, []float64{150}, 1.5, false},
-		{"rounds that overlap", []float64{90, 100, 120}, []float64{110, 125, 130}, 1.25, true},
-		{"rounds that do not", []float64{99, 100, 101}, []float64{109, 110, 111}, 1.1, false},
-	} {
-		got := of(t, report("s", "a", c.before...), report("s", "a", c.after...)).Pairs[0].figure(t, "grants/s")
-		if got.Ratio != c.ratio || got.Noise != c.noise || got.Old.Runs != len(c.before) || !got.MoreBetter {
-			t.Errorf("%s: %+v, want a ratio of %v, and noise %v", c.what, got, c.ratio, c.noise)
-		}
-	}
-}
-
 func TestWhatIsCompared(t *testing.T) {
 	t.Parallel()
 	pair := of(t, report("s", "a", 100), report("s", "a", 200)).Pairs[0]

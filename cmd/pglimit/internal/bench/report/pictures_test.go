@@ -102,29 +102,3 @@ func TestTablesHaveTheFiguresOfTheRuns(t *testing.T) {
 		}
 	}
 }
-
-// Nothing is drawn of what did not happen: it is said.
-func TestWhatDidNotHappenIsSaid(t *testing.T) {
-	t.Parallel()
-	quiet := resulttest.WriteUp("token_bucket", "upsert")
-	page := write(t, quiet)
-	if !strings.Contains(page, "No request failed; no deadlock.") {
-		t.Error("it is not said that nothing failed")
-	}
-	for _, p := range pictures(t, quiet) {
-		if strings.Contains(p.title, "failed") || strings.Contains(p.title, "Deadlocks") {
-			t.Errorf("there is a picture %q", p.title)
-		}
-	}
-	loud := resulttest.WriteUp()
-	if strings.Contains(write(t, loud), "No request failed") {
-		t.Error("it is said that nothing failed, although something did")
-	}
-	find(t, pictures(t, loud), "Requests failed over time")
-	for i := range quiet.Runs {
-		quiet.Runs[i].Deadlocks = nil
-	}
-	if page := write(t, quiet); strings.Contains(page, "no deadlock") || !strings.Contains(page, "Whether there were deadlocks is not known of all runs.") {
-		t.Error("deadlocks that could not be counted are called none")
-	}
-}

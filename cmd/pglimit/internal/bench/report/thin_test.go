@@ -3,7 +3,6 @@ package report
 import (
 	"testing"
 
-	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/result"
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/result/resulttest"
 )
 
@@ -37,16 +36,5 @@ func TestThinKeepsCountsAndWorst(t *testing.T) {
 				t.Errorf("%s, %d in one: %d intervals, want %d", run.Strategy, every, len(intervals), want)
 			}
 		}
-	}
-}
-
-func TestJoinedLatencyIsWeighted(t *testing.T) {
-	t.Parallel()
-	got := joined(result.PointLatency{Mean: 100, P50: 90, P99: 300, Max: 400}, 3, result.PointLatency{Mean: 200, P50: 190, P99: 250, Max: 900}, 1)
-	if want := (result.PointLatency{Mean: 125, P50: 115, P99: 300, Max: 900}); got != want {
-		t.Errorf("got %+v, want %+v", got, want)
-	}
-	if got := joined(result.PointLatency{}, 0, result.PointLatency{}, 0); got != (result.PointLatency{}) {
-		t.Errorf("of nothing: %+v", got)
 	}
 }

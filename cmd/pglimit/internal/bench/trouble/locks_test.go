@@ -87,24 +87,6 @@ func TestKeysAreLockedInTurn(t *testing.T) {
 	}
 }
 
-// A session that is ended by somebody else comes back.
-func TestALostSessionComesBack(t *testing.T) {
-	t.Parallel()
-	pool := newPool(t)
-	target := newTarget(t, pool, strategies.Upsert{}, 5)
-	r := start(t, Plan{LockShare: 1, LockFor: 200 * time.Millisecond}, target)
-	awaitLocked(t, pool, target, 5)
-	var ended int
-	must(t, pool.QueryRow(t.Context(), "select count(pg_terminate_backend(pid, 5000)) from pg_stat_activity where application_name = $1", target.Application).Scan(&ended))
-	if ended != 1 {
-		t.Errorf("%d sessions were ended", ended)
-	}
-	awaitLocked(t, pool, target, 5)
-	if report := r.stop(t); report.Lost != 1 {
-		t.Errorf("%+v", report)
-	}
-}
-
 func TestWhatCannotBeLockedIsAnError(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
@@ -119,30 +101,4 @@ func TestWhatCannotBeLockedIsAnError(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "password") {
 		t.Errorf("a wrong password: %v", err)
 	}
-}
-
-// exclusion_range locks no rows, so locked rows hold none of its callers up: neither a denial nor
-// the grant that follows the range that is held.
-func TestLocksDoNotTouchExclusionRange(t *testing.T) {
-	t.Parallel()
-	pool := newPool(t)
-	s := strategies.ExclusionRange{}
-	target := Target{Database: pool.Config().ConnConfig, Application: "trouble range", Table: "pglimit.exclusion_range", Limiter: "range", Keys: []string{"k"}}
-	take := func() rate.Decision {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
-		r := rate.Request{Limiter: target.Limiter, Key: "k", Limit: rate.Every(200 * time.Millisecond), Tokens: 1, Unit: 1}
-		decisions, err := s.Take(ctx, postgres.OnPool(pool), []rate.Request{r})
-		must(t, err)
-		return decisions[0]
-	}
-	take()
-	r := start(t, Plan{LockShare: 1, LockFor: time.Hour}, target)
-	awaitLocked(t, pool, target, 1)
-	for deadline := time.Now().Add(time.Minute); !take().Allowed; {
-		if time.Now().After(deadline) {
-			t.Fatal("nothing is granted")
-		}
-	}
-	r.stop(t)
 }
