@@ -9,17 +9,6 @@ import (
 	"github.com/pglimit/ratelimit/cleanup"
 )
 
-// The package takes 0 for its default, the command line means none.
-func TestPauseAndGraceOfZeroAreNone(t *testing.T) {
-	t.Parallel()
-	if got := (cleanupFlags{}).config(nil); got.Pause >= 0 || got.Grace >= 0 {
-		t.Errorf("--pause 0 --grace 0 becomes a Pause of %v and a Grace of %v", got.Pause, got.Grace)
-	}
-	if got := (cleanupFlags{pause: time.Second, grace: time.Minute}).config(nil); got.Pause != time.Second || got.Grace != time.Minute {
-		t.Errorf("--pause 1s --grace 1m becomes a Pause of %v and a Grace of %v", got.Pause, got.Grace)
-	}
-}
-
 func TestCleanupReportHasARowPerStrategyAndATotal(t *testing.T) {
 	t.Parallel()
 	report := newReportJSON(cleanup.Report{
