@@ -136,20 +136,3 @@ func TestKeyGrantsCountTokens(t *testing.T) {
 		t.Errorf("%+v\nwant %v, 10 tokens of user:1, two keys", got, want)
 	}
 }
-
-// Keys without a grant are not counted, wherever they are.
-func TestKeyGrantsLeaveOutKeysWithoutAny(t *testing.T) {
-	t.Parallel()
-	a, b := twoHistories(1000)
-	add(a, 0, denied, 100)
-	add(b, 2, granted, 100)
-	told := collect([]*history{a, b}, keyNames(5), pglimit.PerSecond(10), mixed)
-	if got := told.keyGrants(time.Second); got.Keys != 1 || got.Busiest != "user:2" {
-		t.Errorf("%+v, want one key", got)
-	}
-	c, _ := twoHistories(1000)
-	add(c, 0, denied, 1, 2)
-	if got := collect([]*history{c}, keyNames(1), pglimit.PerSecond(10), mixed).keyGrants(time.Second); got != nil {
-		t.Errorf("nothing was granted, and it is %+v", got)
-	}
-}

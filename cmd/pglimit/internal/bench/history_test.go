@@ -82,13 +82,6 @@ func TestLostAnswersExcuseLaterDenials(t *testing.T) {
 	}
 }
 
-func TestNoAuditKeepsNothing(t *testing.T) {
-	t.Parallel()
-	h := newHistory(newBudget(0, 1))
-	add(&h, 0, granted, 1, 2, 3)
-	h.each(func(event) { t.Error("an event was kept") })
-}
-
 // Whatever the number of callers, they keep no more than the budget together, and of
 // what they do at the same speed at least three quarters of it.
 func TestBudgetIsOfEvents(t *testing.T) {

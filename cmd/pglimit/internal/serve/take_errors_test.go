@@ -4,37 +4,10 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	"github.com/pglimit/ratelimit/pglimit"
 	"github.com/pglimit/ratelimit/pglimit/pglimittest"
 )
-
-// Tokens that were taken are not lost to a client because another request failed.
-func TestOneOfSeveralThatFailsKeepsTheOthers(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		memory, failing := pglimittest.MemoryOn(time.Now), pglimittest.MemoryOn(time.Now)
-		failing.Fail(pglimit.ErrUnavailable)
-		made, err := parse([]byte(limits))
-		must(t, err)
-		made[0].Strategy, made[2].Strategy = memory, failing // api and login, which follows blocks
-		s, err := New(Config{Limits: []Limit{made[0], made[2]}, Pool: memory.Pool()})
-		must(t, err)
-		b := bench{t, s, memory}
-		const failed = `"error":{"title":"Service Unavailable","status":503,"detail":"no decision is known: Postgres cannot be reached","cause":"unavailable"}}`
-		b.post("/v1/allow", `{"requests":[{"limiter":"login","key":"a"},{"limiter":"api","key":"b"},{"limiter":"login","key":"c"}]}`, 200, `{"decisions":[`+
-			`{"limiter":"login","key":"a",`+failed+
-			`,{"limiter":"api","key":"b","allowed":true,"granted":1,"remaining":19,"retry_after_ms":0,"reset_after_ms":100,"limit":"10/1s burst 20","at":"2000-01-01T00:00:00Z","source":"database"},`+
-			`{"limiter":"login","key":"c",`+failed+`]}`)
-		w := b.answers(request(http.MethodPost, "/v1/allow", `{"requests":[{"limiter":"login","key":"a"},{"limiter":"login","key":"b"}]}`))
-		isProblem(t, w, 503, "", "no decision is known")
-		if err := s.Close(t.Context()); err != nil {
-			t.Error(err)
-		}
-	})
-}
 
 func TestWhatIsWrongWithARequestIsSaidByField(t *testing.T) {
 	t.Parallel()

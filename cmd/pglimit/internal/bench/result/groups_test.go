@@ -89,20 +89,6 @@ func TestFigureOfSeveralRuns(t *testing.T) {
 	}
 }
 
-// The run that is drawn is the one that the table's figure is of.
-func TestTypicalRunHasTheMedian(t *testing.T) {
-	t.Parallel()
-	s := Scenario{CompareBy: ByGrants}
-	for _, c := range []struct {
-		rates []float64
-		round int
-	}{{[]float64{7}, 1}, {[]float64{9, 1, 5}, 3}, {[]float64{9, 1, 7, 5}, 4}, {[]float64{2, 2}, 1}} {
-		if got := ofRates(c.rates...).Typical(s); got.Round != c.round {
-			t.Errorf("%v: round %d is typical, want %d", c.rates, got.Round, c.round)
-		}
-	}
-}
-
 func TestFailedShareIsOfAllRequests(t *testing.T) {
 	t.Parallel()
 	run := Run{Decisions: 6, Errors: map[string]int64{"timeout": 1, "40P01": 3}, RoundTrips: 9, Contended: 3}

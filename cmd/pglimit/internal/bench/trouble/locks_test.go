@@ -15,10 +15,9 @@ import (
 // The rows of one key are held; a caller of that key waits, and nobody else does.
 func TestACallerOfAnotherKeyIsNotHeldUp(t *testing.T) {
 	t.Parallel()
+	pool := newPool(t)
 	for _, s := range []rate.Strategy{strategies.TokenBucket{}, strategies.Upsert{}, strategies.ForUpdateNowait{}} {
 		t.Run(s.Name(), func(t *testing.T) {
-			t.Parallel()
-			pool := newPool(t)
 			target := newTarget(t, pool, s, 20)
 			bystander := target
 			bystander.Limiter, bystander.Keys = "another limiter of "+t.Name(), nil
