@@ -204,7 +204,6 @@ func cliTakesAllOrNothing(t *testing.T, c cli) {
 
 	c.run(t, append(both, "--id", "run-7")...).fails(t, "--id with one --limit only, and here are 2")
 	c.run(t, "allow", "k", "--limit", "2/1h", "--limit", "2/60m").exits(t, 2)
-	c.run(t, append(both, "--burst", "3")...).exits(t, 2)
 	c.run(t, append(both, "--wait", "3s")...).exits(t, 2)
 	if r := c.run(t, append(both, "--strategy", "upsert")...).exits(t, 2); !strings.HasSuffix(r.stderr, "(token_bucket can)\n") {
 		t.Errorf("it says %s", r.stderr)

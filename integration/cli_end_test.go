@@ -226,7 +226,7 @@ func cliIsKilledByASecondInterrupt(t *testing.T, c cli) {
 	c, pool := c.onMigrated(t)
 	holder := begin(t, pool)
 	execute(t, holder, `lock table pglimit.token_bucket in access exclusive mode`)
-	process, wait := c.started(t, "cleanup started", "cleanup", "--interval", "100ms", "--timeout", "50s", "--grace", "50s")
+	process, wait := c.started(t, "cleanup started", "cleanup", "--interval", "100ms", "--timeout", "50s")
 	waitsForLock(t, pool)
 
 	type end struct {

@@ -56,7 +56,6 @@ func cliRefusesWrongCommandLines(t *testing.T, c cli) {
 		{`needs a --limit`, []string{"allow", "k"}},
 		{`limit "five": it must be tokens/period`, []string{"allow", "k", "--limit", "five"}},
 		{`tokens is 0: it must be at least 1`, []string{"allow", "k", "--limit", "0/1m"}},
-		{`--burst is 0`, []string{"peek", "k", "--limit", "5/1m", "--burst", "0"}},
 		{`--tokens is 6: more than the burst of 5`, []string{"allow", "k", "--limit", "5/1m", "--tokens", "6"}},
 		{`--tokens is 0`, []string{"allow", "k", "--limit", "5/1m", "--tokens", "0"}},
 		{`--tokens is "two": it must be a whole number`, []string{"allow", "k", "--limit", "5/1m", "--tokens", "two"}},
@@ -70,7 +69,7 @@ func cliRefusesWrongCommandLines(t *testing.T, c cli) {
 		{`--all is --to 0`, []string{"migrate", "down", "--to", "3", "--all"}},
 		{`takes no arguments`, []string{"cleanup", "now"}},
 		{`--interval is 0s`, []string{"cleanup", "--interval", "0"}},
-		{`--grace is -1s`, []string{"cleanup", "--grace", "-1s"}},
+		{`--pause is -1s`, []string{"cleanup", "--pause", "-1s"}},
 		{`--metrics goes without --once`, []string{"cleanup", "--once", "--metrics", ":9187"}},
 		{`--metrics is "9187": missing port in address: write it like 127.0.0.1:8080`, []string{"cleanup", "--metrics", "9187"}},
 	} {

@@ -48,7 +48,7 @@ func cliRunsACommand(t *testing.T, c cli) {
 		t.Error(one.stdout)
 	}
 	c.run(t, "holders", "busy").exits(t, 0).prints(t, `nobody holds a place of "busy" (limiter "cli")`)
-	c.run(t, "holders", "busy", "--timeout", "0s").fails(t, "longer than zero")
+	c.run(t, "holders", "busy", "--timeout", "-1s").fails(t, "must not be negative")
 	c.run(t, "holders", "busy", "--limiter", "").fails(t, "--limiter")
 	busy := []string{"run", "--limiter", "test", "--key", "busy", "--concurrency", "2"}
 	if r := c.run(t, append(busy, "echo", "it ran")...).exits(t, 75); !strings.Contains(r.stderr, "--wait") || r.stdout != "" {

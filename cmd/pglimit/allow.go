@@ -73,9 +73,8 @@ func newAllowCommand(a *app) *cobra.Command {
 			"# five tokens at once, and the details for a program",
 			"pglimit allow import --limit \"100/1m burst 20\" --tokens 5 --output json",
 		),
-		Args:              oneKey,
-		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE:              func(cmd *cobra.Command, args []string) error { return a.allow(cmd, &f, args[0]) },
+		Args: oneKey,
+		RunE: func(cmd *cobra.Command, args []string) error { return a.allow(cmd, &f, args[0]) },
 	}
 	f.addLimitTo(cmd)
 	flags := cmd.Flags()
@@ -84,7 +83,6 @@ func newAllowCommand(a *app) *cobra.Command {
 	flags.DurationVar(&f.wait, "wait", 0, "longest `TIME` to wait for the tokens, in addition to --timeout")
 	flags.StringVar(&f.id, "id", "", "`ID` of the request: it is charged once, however often it is sent")
 	flags.DurationVar(&f.idTTL, "id-ttl", time.Minute, "`TIME` that an --id is kept")
-	noFiles(cmd, "tokens", "wait", "id", "id-ttl")
 	f.addTo(cmd)
 	f.addDurabilityTo(cmd)
 	f.block.addTo(cmd)

@@ -62,7 +62,6 @@ func newBenchCapacityCommand(a *app) *cobra.Command {
 	flags := cmd.Flags()
 	flags.DurationVar(&p99, "p99", p99, "`TIME` that the 99th percentile of latency has to stay under")
 	flags.IntSliceVar(&sweep, "sweep", sweep, "`NUMBERS` of callers of the sweep")
-	noFiles(cmd, "p99", "sweep")
 	b.addLoadTo(cmd)
 	for _, name := range []string{"rps", "no-series", "restart"} { // the search sets the first, and needs none of the others
 		cmd.Flags().Lookup(name).Hidden = true

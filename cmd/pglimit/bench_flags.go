@@ -61,7 +61,6 @@ func newBenchFlags(own scenario.Scenario) *benchFlags {
 func (b *benchFlags) addTo(cmd *cobra.Command) {
 	names := strategyNames()
 	flags := cmd.Flags()
-	flags.SortFlags = false
 	flags.StringSliceVar(&b.strategies, "strategies", bucketNames(), "`NAMES` of the strategies to run")
 	flags.BoolVar(&b.published, "published", false, "also run the write-up's three statements as published, for comparison")
 	flags.StringVar(&b.report, "report", "", "write an HTML report with pictures to this `FILE`; it needs no network to be read")
@@ -88,7 +87,6 @@ func (b *benchFlags) addSuiteTo(cmd *cobra.Command) {
 	flags.IntVar(&b.repeat, "repeat", 0, fmt.Sprintf("`NUMBER` of times that all is run, in turn (default: %d for the suite, else 1)", bench.DefaultRounds))
 	flags.BoolVar(&b.details, "details", false, "print all figures")
 	flags.StringArrayVar(&b.fail, "fail", nil, "exit with 1 unless every run keeps this `CONDITION`, such as 'p99(grant)<5ms' or 'over=0'; may be repeated")
-	noFiles(cmd, "scale", "repeat", "fail")
 	complete(cmd, "scenario", cobra.FixedCompletions(scenarioNames(), cobra.ShellCompDirectiveNoFileComp))
 	complete(cmd, "plan", cobra.FixedCompletions([]string{"yaml", "yml"}, cobra.ShellCompDirectiveFilterFileExt))
 }
@@ -136,8 +134,6 @@ func (b *benchFlags) addLoadTo(cmd *cobra.Command) {
 	flags.IntVar(&b.audit, "audit", b.audit, fmt.Sprintf("keep at most this `NUMBER` of decisions per run for the audit, 0 none (memory: %d bytes each)", bench.AuditBytes))
 	flags.BoolVar(&b.noSeries, "no-series", false, "keep no figures over time")
 	flags.Uint64Var(&b.seed, "seed", b.seed, "`SEED` of the keys and arrivals")
-	noFiles(cmd, "limit", "burst", "cost", "callers", "keys", "exponent", "instances", "conns", "timeout",
-		"lanes", "max-waiting", "denial-ttl", "denial-keys", "lease-ttl", "rps", "duration", "warmup", "latency", "lock", "restart", "audit", "seed")
 }
 
 // changes returns the change that each flag makes to a scenario.

@@ -56,17 +56,6 @@ func TestBenchFlagsAreTheLoad(t *testing.T) {
 	}
 }
 
-// The stages are the library's, unless told: their defaults are nobody's to repeat but
-// the help's.
-func TestBenchSwitchesStages(t *testing.T) {
-	t.Parallel()
-	want := scenario.Stages{NoCombining: true, Lanes: 2, MaxWaiting: 3, NoMemory: true, DenialTTL: 4 * time.Second, DenialKeys: 5, Leases: true, LeaseTTL: 6 * time.Second, NoBreaker: true}
-	got := configured(t, strings.Fields("--no-combining --lanes 2 --max-waiting 3 --no-memory --denial-ttl 4s --denial-keys 5 --leases --lease-ttl 6s --no-breaker")...)
-	if got.Scenarios[0].Stages != want {
-		t.Errorf("%+v, want %+v", got.Scenarios[0].Stages, want)
-	}
-}
-
 // Without a word of the load it is the suite, which is repeated; a flag of the load changes
 // scenarios that are named, and is a load of its own otherwise.
 func TestBenchChoosesScenarios(t *testing.T) {
@@ -103,19 +92,6 @@ func TestBenchChoosesScenarios(t *testing.T) {
 	}
 }
 
-func TestBenchScalesTimeAndTheCriterion(t *testing.T) {
-	t.Parallel()
-	for _, args := range []string{"--scenario write-up --scale 0.1", "--scenario write-up --duration 1m --scale 1"} {
-		s := configured(t, strings.Fields(args)...).Scenarios[0]
-		if s.Length() != time.Minute || s.Phases[0] != (scenario.Phase{From: 10, To: 10, Length: 18 * time.Second}) {
-			t.Errorf("bench %s: %v %+v", args, s.Length(), s.Phases)
-		}
-		if s.AtMost != 30 {
-			t.Errorf("bench %s: at most %d, want 30", args, s.AtMost)
-		}
-	}
-}
-
 // Of one token per 2 s there are 2 within 3 s. Under another limit, or with more users, the
 // criterion would find fault with strategies that have none.
 func TestBenchCriterionIsThatOfTheLoad(t *testing.T) {
@@ -126,19 +102,6 @@ func TestBenchCriterionIsThatOfTheLoad(t *testing.T) {
 	} {
 		if s := configured(t, strings.Fields("--scenario write-up "+args)...).Scenarios[0]; s.AtMost != want {
 			t.Errorf("bench --scenario write-up %s: at most %d, want %d", args, s.AtMost, want)
-		}
-	}
-}
-
-func TestBenchScalesTheRestart(t *testing.T) {
-	t.Parallel()
-	for args, want := range map[string]time.Duration{
-		"--restart 5s --duration 10s --scale 0.1":                500 * time.Millisecond,
-		"--scenario write-up --restart 5s --duration 1m":         5 * time.Second,
-		"--scenario write-up --restart 60s --scale 0.1 --keys 1": 6 * time.Second,
-	} {
-		if s := configured(t, strings.Fields(args)...).Scenarios[0]; s.Trouble.RestartAfter != want {
-			t.Errorf("bench %s restarts after %v, want %v", args, s.Trouble.RestartAfter, want)
 		}
 	}
 }
@@ -154,59 +117,23 @@ func TestBenchRunsPublishedStatementsByName(t *testing.T) {
 	}
 }
 
-// The help says what the library does without a setting, and the library says so too.
-func TestBenchHelpKnowsTheDefaults(t *testing.T) {
-	t.Parallel()
-	cmd := newBenchCommand(&app{})
-	for args, flag := range map[string]string{
-		"--lanes -1": "lanes", "--max-waiting -1": "max-waiting", "--denial-ttl -1s": "denial-ttl",
-		"--denial-keys -1": "denial-keys", "--lease-ttl -1s": "lease-ttl",
-	} {
-		_, _, stderr := call(t.Context(), append([]string{"bench"}, strings.Fields(args)...)...)
-		_, said, _ := strings.Cut(stderr, "0 means ")
-		said, _, _ = strings.Cut(strings.Fields(said + " -")[0], ",")
-		if usage := cmd.Flags().Lookup(flag).Usage; !strings.HasSuffix(usage, "(default: "+said+")") {
-			t.Errorf("0 means %q, and the help of --%s says %q", said, flag, usage)
-		}
-	}
-}
-
-// What the search sets itself is not mentioned in its help either.
-func TestHelpOfCapacityNamesNoHiddenFlag(t *testing.T) {
-	t.Parallel()
-	if _, help, _ := call(t.Context(), "bench", "capacity", "--help"); strings.Contains(help, "--rps") || !strings.Contains(help, "--arrivals") {
-		t.Errorf("%s", help)
-	}
-}
-
 func TestBenchRefusesWhatMakesNoSense(t *testing.T) {
 	t.Parallel()
 	for args, want := range map[string]string{
 		"--strategies nosuch":              `there is no "nosuch", only token_bucket, upsert, for_update_nowait, exclusion_range, sliding_window, sliding_log, warm_up, and of the write-up published_`,
 		"--strategies upsert --limit none": "--limit: ",
-		"--limit 0/s":                      "tokens is 0: it must be at least 1",
-		"--burst 0":                        "--burst is 0",
-		"--keys 0":                         "--keys is 0",
-		"--cost 1001":                      "--cost is 1001",
 		"--distribution normal":            "uniform, zipf",
 		"--rps -1":                         "--rps is -1",
-		"--lanes 1025":                     "--lanes is 1025: it must be from 1 to 1024; 0 means 2",
-		"--lease-ttl 1ms":                  "--lease-ttl is 1ms: it must be from 10ms to 10s; 0 means 1s",
 		"extra":                            `there is no command "pglimit bench extra"`,
 		"--scenario nosuch":                `there is no "nosuch", only suite, many-keys-granted`,
 		"--scenario suite --plan x.yaml":   "name one of them",
 		"--plan nosuch.yaml":               "--plan: open nosuch.yaml",
-		"--scale 0":                        "--scale is 0",
-		"--repeat -1":                      "--repeat is -1",
-		"--lock 110%":                      "--lock is 110%: it must be",
 		"--lock much":                      "a share such as 1% or 0.01",
-		"--restart 10s":                    "--restart is 10s: it must be within the 5s",
 		"--fail p99<fast":                  "--fail: ",
 		"compare one.json":                 "compare needs two files",
 		"compare one.json two.json":        "one.json",
 		"capacity --p99 1us":               "--p99 is 1µs",
 		"capacity --rps 5":                 "--rps is not for capacity",
-		"report run.json":                  "report needs two files",
 	} {
 		code, stdout, stderr := call(t.Context(), append([]string{"bench"}, strings.Fields(args)...)...)
 		if code != 2 || stdout != "" || strings.Count(stderr, "\n") != 1 || !strings.Contains(stderr, want) {
@@ -295,45 +222,6 @@ func TestBenchSaysThatItsServerWasNotRemoved(t *testing.T) {
 	}
 }
 
-func TestBenchDrawsNoBarIntoAFile(t *testing.T) {
-	t.Parallel()
-	if newBenchProgress(&bytes.Buffer{}) != nil {
-		t.Error("it draws")
-	}
-}
-
-func TestBenchBarShowsTheStrategyAndItsRate(t *testing.T) {
-	t.Parallel()
-	var out bytes.Buffer
-	draw := drawProgress(&out)
-	draw(bench.Progress{Scenario: "partners", Strategy: "upsert", Number: 2, Of: 4, Elapsed: 2 * time.Second, Last: 4 * time.Second, Answered: 1000})
-	if got := out.String(); !strings.Contains(got, "2/4 partners, upsert, 500/s") || !strings.Contains(got, "50%") {
-		t.Errorf("the bar is %q", got)
-	}
-	draw(bench.Progress{Scenario: "partners", Strategy: "upsert", Number: 2, Of: 4, Elapsed: 4 * time.Second, Last: 4 * time.Second, Done: true})
-	if got := out.String(); !strings.HasSuffix(strings.TrimRight(got, " "), "\r") {
-		t.Errorf("the bar is not cleared: %q", got)
-	}
-}
-
-// A bench that fails leaves the report of the last one as it was, and no empty file.
-func TestBenchKeepsTheOldReport(t *testing.T) {
-	t.Parallel()
-	old, fresh := filepath.Join(t.TempDir(), "old.html"), filepath.Join(t.TempDir(), "new.html")
-	if err := os.WriteFile(old, []byte("what was"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range []string{old, fresh} {
-		call(t.Context(), "bench", "--database-url", "postgres://u@127.0.0.1:1/d?connect_timeout=1", "--report", name)
-	}
-	if text, err := os.ReadFile(old); err != nil || string(text) != "what was" {
-		t.Errorf("the old report is %q, %v", text, err)
-	}
-	if _, err := os.Stat(fresh); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("an empty report is left: %v", err)
-	}
-}
-
 // Flags build on one another, in whatever order they are given.
 func TestBenchFlagsBuildOnOneAnother(t *testing.T) {
 	t.Parallel()
@@ -369,18 +257,6 @@ func TestBenchFlagsBuildOnOneAnother(t *testing.T) {
 	} {
 		if s := configured(t, strings.Fields("--plan "+plan+" "+c.args)...).Scenarios[0]; !c.check(s) {
 			t.Errorf("bench %s: %+v", c.args, s)
-		}
-	}
-}
-
-// --repeat repeats the staged scenarios too, which otherwise run once.
-func TestBenchRepeatsWhatRunsOnce(t *testing.T) {
-	t.Parallel()
-	for args, want := range map[string]int{"": 1, "--repeat 5": 0} {
-		for _, s := range configured(t, strings.Fields(args)...).Scenarios {
-			if s.StagesOf != "" && s.Rounds != want {
-				t.Errorf("bench %s: %s has %d rounds of its own, want %d", args, s.Name, s.Rounds, want)
-			}
 		}
 	}
 }

@@ -21,7 +21,6 @@ func (b *blockFlags) addTo(cmd *cobra.Command) {
 	flags.DurationVar(&b.For, "block-for", time.Minute, "`TIME` of the first block; each further one lasts twice as long")
 	flags.DurationVar(&b.Max, "block-max", 24*time.Hour, "longest `TIME` of a block")
 	flags.DurationVar(&b.Forget, "block-forget", 24*time.Hour, "`TIME` without a block after which the next is a first one")
-	noFiles(cmd, "block-after", "block-within", "block-for", "block-max", "block-forget")
 }
 
 // check checks the flags together with those of one key.

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/spf13/cobra"
 
 	"github.com/pglimit/ratelimit/pglimit"
@@ -21,14 +22,12 @@ type bucketFlags struct {
 	strategy   string
 	timeout    time.Duration
 	limits     []string
-	burst      int64
 	durability string
 }
 
 // addTo defines the flags that name a bucket.
 func (b *bucketFlags) addTo(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.SortFlags = false
 	flags.StringVar(&b.limiter, "limiter", "cli", "`NAME` of the limiter: the same key under another name is another bucket")
 	var names []string
 	for _, s := range strategies.All() {
@@ -36,16 +35,13 @@ func (b *bucketFlags) addTo(cmd *cobra.Command) {
 	}
 	b.strategy = names[0]
 	choiceVar(cmd, flags, &b.strategy, "strategy", "`STRATEGY` that decides", names...)
-	flags.DurationVar(&b.timeout, "timeout", 10*time.Second, "longest `TIME` to wait for an answer, connecting included; 0 waits forever")
-	noFiles(cmd, "limiter", "timeout")
+	timeoutVar(flags, &b.timeout)
 }
 
 // addLimitTo defines the flags that say how much is allowed.
 func (b *bucketFlags) addLimitTo(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringArrayVar(&b.limits, "limit", nil, "how much is allowed: `TOKENS/PERIOD`, such as 1/10m, 100/s or \"100/1m burst 20\" (required)")
-	flags.Int64Var(&b.burst, "burst", 0, "most `TOKENS` at once (default: what --limit says, or its tokens)")
-	noFiles(cmd, "limit", "burst")
 }
 
 // addDurabilityTo defines the flag for commands that take.
@@ -69,15 +65,6 @@ func (b *bucketFlags) parseLimits(cmd *cobra.Command) ([]pglimit.Limit, error) {
 		if slices.Contains(limits[:i], limits[i]) {
 			return nil, usagef(cmd, "--limit %s is given twice: once is enough", text)
 		}
-	}
-	switch {
-	case !cmd.Flags().Changed("burst"):
-	case b.burst < 1:
-		return nil, fmt.Errorf("--burst is %d: it must be at least 1", b.burst)
-	case len(limits) > 1:
-		return nil, usagef(cmd, "--burst goes with one --limit; of several, each says its own: --limit \"%s burst %d\"", b.limits[0], b.burst)
-	default:
-		limits[0] = limits[0].WithBurst(b.burst)
 	}
 	return limits, nil
 }
@@ -108,39 +95,15 @@ func (b *bucketFlags) ask(ctx context.Context, a *app, config pglimit.Config, do
 			return err
 		}
 	}
-	if b.timeout < 0 {
-		return fmt.Errorf("--timeout is %v: it must not be negative", b.timeout)
-	}
-	if b.timeout > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, b.timeout+min(config.MaxWait, pglimit.MaxWindow)) // New refuses what is longer
-		defer cancel()
-	}
-	within := fmt.Sprintf("--timeout %v", b.timeout)
-	if config.MaxWait > 0 {
-		within += fmt.Sprintf(" and --wait %v together", config.MaxWait)
-	}
-	late := func(err error) bool {
-		return errors.Is(err, context.DeadlineExceeded) && errors.Is(ctx.Err(), context.DeadlineExceeded)
-	}
-	pool, err := a.pool(ctx)
-	if err != nil {
-		if late(err) {
-			return fmt.Errorf("no connection to PostgreSQL within %s", within)
+	wait := min(config.MaxWait, pglimit.MaxWindow) // New refuses what is longer
+	const unanswered = ": it is not known whether PostgreSQL did what was asked"
+	return inFlags(a.within(ctx, b.timeout, wait, unanswered, func(ctx context.Context, pool *pgxpool.Pool) error {
+		limiter, err := pglimit.New(pool, strategy, config)
+		if err != nil {
+			return err
 		}
-		return err
-	}
-	defer pool.Close()
-	limiter, err := pglimit.New(pool, strategy, config)
-	if err != nil {
-		return inFlags(err)
-	}
-	if err := do(ctx, limiter); late(err) {
-		return fmt.Errorf("no answer within %s: it is not known whether PostgreSQL did what was asked", within)
-	} else if err != nil {
-		return inFlags(err)
-	}
-	return nil
+		return do(ctx, limiter)
+	}))
 }
 
 // inFlags explains a request's error in terms of the flags.

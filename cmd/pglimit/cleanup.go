@@ -33,14 +33,12 @@ With --once it prints what was removed. The exit code is 2 if anything failed,
 and 0 if another run is under way, which then does the work.`
 
 type cleanupFlags struct {
-	once      bool
-	verbose   bool
-	interval  time.Duration
-	batchSize int
-	pause     time.Duration
-	timeout   time.Duration
-	grace     time.Duration
-	metrics   string
+	once     bool
+	verbose  bool
+	interval time.Duration
+	pause    time.Duration
+	timeout  time.Duration
+	metrics  string
 }
 
 func newCleanupCommand(a *app) *cobra.Command {
@@ -54,8 +52,7 @@ func newCleanupCommand(a *app) *cobra.Command {
 			"pglimit cleanup --metrics :9187",
 			"pglimit cleanup --once --output json",
 		),
-		Args:              noArgs,
-		ValidArgsFunction: cobra.NoFileCompletions,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := f.check(); err != nil {
 				return err
@@ -72,16 +69,12 @@ func newCleanupCommand(a *app) *cobra.Command {
 		},
 	}
 	flags := cmd.Flags()
-	flags.SortFlags = false
 	flags.BoolVar(&f.once, "once", false, "run once, now, and report")
 	flags.DurationVar(&f.interval, "interval", time.Minute, "`TIME` between two runs, of all instances together")
-	flags.IntVar(&f.batchSize, "batch-size", 1000, "about how many `ROWS` a batch looks at")
 	flags.DurationVar(&f.pause, "pause", 10*time.Millisecond, "`TIME` between two batches, on average; 0 for none")
 	flags.DurationVar(&f.timeout, "timeout", 5*time.Second, "longest `TIME` of a batch: one that takes longer is tried again at half the size")
-	flags.DurationVar(&f.grace, "grace", 10*time.Second, "`TIME` that the batch under way may still take when told to stop (not with --once); 0 for none")
 	flags.StringVar(&f.metrics, "metrics", "", "`ADDRESS` to answer GET /metrics on: host:port, or :port to accept connections from other machines; not with --once")
 	flags.BoolVarP(&f.verbose, "verbose", "v", false, "log runs that removed nothing, too")
-	noFiles(cmd, "interval", "batch-size", "pause", "timeout", "grace", "metrics")
 	return cmd
 }
 
@@ -89,14 +82,10 @@ func (f cleanupFlags) check() error {
 	switch {
 	case f.interval < time.Millisecond:
 		return fmt.Errorf("--interval is %v: it must be at least 1ms", f.interval)
-	case f.batchSize < 1:
-		return fmt.Errorf("--batch-size is %d: it must be at least 1", f.batchSize)
 	case f.pause < 0:
 		return fmt.Errorf("--pause is %v: it must not be negative", f.pause)
 	case f.timeout <= 0:
 		return fmt.Errorf("--timeout is %v: it must be longer than zero", f.timeout)
-	case f.grace < 0:
-		return fmt.Errorf("--grace is %v: it must not be negative", f.grace)
 	case f.metrics != "" && f.once:
 		return errors.New("--metrics goes without --once: Prometheus finds nobody when the run is over")
 	}
@@ -104,20 +93,9 @@ func (f cleanupFlags) check() error {
 }
 
 func (f cleanupFlags) config(logger *slog.Logger) cleanup.Config {
-	config := cleanup.Config{
-		Interval:  f.interval,
-		BatchSize: f.batchSize,
-		Pause:     f.pause,
-		Timeout:   f.timeout,
-		Grace:     f.grace,
-		Logger:    logger,
-	}
-	// Config takes 0 for its default.
-	if f.pause == 0 {
+	config := cleanup.Config{Interval: f.interval, Pause: f.pause, Timeout: f.timeout, Logger: logger}
+	if f.pause == 0 { // for Config that is the default
 		config.Pause = -1
-	}
-	if f.grace == 0 {
-		config.Grace = -1
 	}
 	return config
 }

@@ -36,6 +36,41 @@ func (a *app) pool(ctx context.Context) (*pgxpool.Pool, error) {
 	return pool, nil
 }
 
+// within connects and calls do, both within --timeout and what do may wait besides; 0 waits forever. unanswered is what
+// an error adds if the database was asked, and has not answered by then.
+func (a *app) within(
+	ctx context.Context, timeout, wait time.Duration, unanswered string, do func(context.Context, *pgxpool.Pool) error,
+) error {
+	name := fmt.Sprintf("--timeout %v", timeout)
+	switch {
+	case timeout < 0:
+		return fmt.Errorf("--timeout is %v: it must not be negative", timeout)
+	case wait > 0:
+		name += fmt.Sprintf(" and --wait %v together", wait)
+	}
+	if timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, timeout+wait)
+		defer cancel()
+	}
+	late := func(err error) bool {
+		return errors.Is(err, context.DeadlineExceeded) && errors.Is(ctx.Err(), context.DeadlineExceeded)
+	}
+	pool, err := a.pool(ctx)
+	if late(err) {
+		return fmt.Errorf("no connection to PostgreSQL within %s", name)
+	} else if err != nil {
+		return err
+	}
+	defer pool.Close()
+	if err := do(ctx, pool); late(err) {
+		return fmt.Errorf("no answer within %s%s", name, unanswered)
+	} else if err != nil {
+		return err
+	}
+	return nil
+}
+
 // poolConfig returns the configuration of [app.pool], for a command that needs its own pools.
 //
 // Statements are sent unprepared, unless the user names another mode. A command that makes one request gains nothing by

@@ -30,7 +30,6 @@ func newDistributeCommand(a *app) *cobra.Command {
 			"pglimit distribute --undo",
 		),
 		Args:                  noArgs,
-		ValidArgsFunction:     cobra.NoFileCompletions,
 		DisableFlagsInUseLine: true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx := cmd.Context()
@@ -57,7 +56,6 @@ func newDistributeCommand(a *app) *cobra.Command {
 			return a.print(newDistributionJSON(d), "the tables are "+d.String()+"\n")
 		},
 	}
-	cmd.Flags().SortFlags = false
 	cmd.Flags().BoolVar(&undo, "undo", false, "bring the tables back to the coordinator")
 	options = lockTimeoutVar(a, cmd)
 	return cmd

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -41,12 +42,14 @@ func (c choice) Set(text string) error {
 
 func (c choice) Type() string { return "name" }
 
-// noFiles keeps the shell from offering file names for the flags.
-func noFiles(cmd *cobra.Command, names ...string) {
-	for _, name := range names {
-		complete(cmd, name, cobra.NoFileCompletions)
-	}
+// timeoutVar defines the flag --timeout.
+func timeoutVar(flags *pflag.FlagSet, timeout *time.Duration) {
+	flags.DurationVar(timeout, "timeout", 10*time.Second,
+		"longest `TIME` to wait for an answer, connecting included; 0 waits forever")
 }
+
+// anyFile has the shell offer file names, as it does for nothing else.
+var anyFile = cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault)
 
 // complete sets what the shell offers for a flag.
 func complete(cmd *cobra.Command, name string, with cobra.CompletionFunc) {

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/spf13/cobra"
 
 	"github.com/pglimit/ratelimit/limits"
@@ -37,11 +38,10 @@ func newLimitsCommand(a *app) *cobra.Command {
 			"pglimit limits explain api user:42",
 			"pglimit limits history api user:42",
 		),
-	}, newLimitsListCommand(a, f), newLimitsShowCommand(a, f), newLimitsExplainCommand(a, f), newLimitsHistoryCommand(a, f),
+	}, newLimitsListCommand(a, f), newLimitsExplainCommand(a, f), newLimitsHistoryCommand(a, f),
 		newLimitsSetCommand(a, f), newLimitsDeleteCommand(a, f), newLimitsEnableCommand(a, f, true), newLimitsEnableCommand(a, f, false),
 		newLimitsOffCommand(a, f), newLimitsOnCommand(a, f), newLimitsImportCommand(a, f), newLimitsExportCommand(a, f))
-	cmd.PersistentFlags().DurationVar(&f.timeout, "timeout", 10*time.Second, "longest `TIME` to wait for an answer, connecting included; 0 waits forever")
-	noFiles(cmd, "timeout")
+	timeoutVar(cmd.PersistentFlags(), &f.timeout)
 	return cmd
 }
 
@@ -62,7 +62,6 @@ type limitsFlags struct {
 // addRuleTo defines the flags that identify a rule, together with LIMITER and KEY.
 func (f *limitsFlags) addRuleTo(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.prefix, "prefix", "", "the rule for the keys that begin with `PREFIX`, instead of a KEY")
-	noFiles(cmd, "prefix")
 }
 
 // addKindTo defines the flag of commands that act on an existing rule.
@@ -76,7 +75,6 @@ func (f *limitsFlags) addWhyTo(cmd *cobra.Command) {
 	f.by = osUser()
 	cmd.Flags().StringVar(&f.note, "note", "", "`WHY`, for the history (required)")
 	cmd.Flags().StringVar(&f.by, "by", f.by, "`WHO` changes it, for the history")
-	noFiles(cmd, "note", "by")
 }
 
 // addDryRunTo defines the flag of commands that set a rule.
@@ -132,31 +130,10 @@ func (f *limitsFlags) needsNote(cmd *cobra.Command) error {
 
 // on calls do with the table, within --timeout.
 func (f *limitsFlags) on(ctx context.Context, a *app, do func(context.Context, *limits.Table) error) error {
-	if f.timeout < 0 {
-		return fmt.Errorf("--timeout is %v: it must not be negative", f.timeout)
-	}
-	if f.timeout > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, f.timeout)
-		defer cancel()
-	}
-	late := func(err error) bool {
-		return errors.Is(err, context.DeadlineExceeded) && errors.Is(ctx.Err(), context.DeadlineExceeded)
-	}
-	pool, err := a.pool(ctx)
-	if err != nil {
-		if late(err) {
-			return fmt.Errorf("no connection to PostgreSQL within --timeout %v", f.timeout)
-		}
-		return err
-	}
-	defer pool.Close()
-	if err := do(ctx, limits.New(pool)); late(err) {
-		return fmt.Errorf("no answer within --timeout %v: perhaps a transaction that changes limits is open; it is not known whether anything was changed", f.timeout)
-	} else if err != nil {
-		return err
-	}
-	return nil
+	const unanswered = ": perhaps a transaction that changes limits is open; it is not known whether anything was changed"
+	return a.within(ctx, f.timeout, 0, unanswered, func(ctx context.Context, pool *pgxpool.Pool) error {
+		return do(ctx, limits.New(pool))
+	})
 }
 
 // expiry returns when a rule is to end, by the database's clock.

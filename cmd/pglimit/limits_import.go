@@ -3,15 +3,11 @@ package main
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
-	"regexp"
 	"strings"
-	"time"
-	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 	"go.yaml.in/yaml/v3"
@@ -55,6 +51,7 @@ func newLimitsImportCommand(a *app, f *limitsFlags) *cobra.Command {
 			}
 			return nil
 		},
+		ValidArgsFunction: cobra.FixedCompletions([]string{"yaml", "yml"}, cobra.ShellCompDirectiveFilterFileExt),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if prune && strings.TrimSpace(f.note) == "" {
 				return usagef(cmd, "import --prune needs --note WHY, for the rules that it deletes")
@@ -70,7 +67,6 @@ func newLimitsImportCommand(a *app, f *limitsFlags) *cobra.Command {
 		},
 	}
 	flags := cmd.Flags()
-	flags.SortFlags = false
 	flags.BoolVar(&prune, "prune", false, "delete the rules that the file does not have")
 	f.addWhyTo(cmd)
 	flags.Lookup("note").Usage = "`WHY`, for rules that have no note, and for those that --prune deletes"
@@ -118,7 +114,7 @@ func (a *app) importLimits(ctx context.Context, f *limitsFlags, rules []limits.R
 
 // rulesFile is what import reads and export writes.
 type rulesFile struct {
-	Limits []limitRule `json:"limits" yaml:"limits"`
+	Limits []limitRule `yaml:"limits"`
 }
 
 func (file *rulesFile) yaml() ([]byte, error) {
@@ -130,11 +126,13 @@ func (file *rulesFile) yaml() ([]byte, error) {
 }
 
 func readRules(stdin io.Reader, name string) ([]limits.Rule, error) {
-	read := func() ([]byte, error) { return os.ReadFile(name) }
+	var text []byte
+	var err error
 	if name == "-" {
-		read = func() ([]byte, error) { return io.ReadAll(stdin) }
+		text, err = io.ReadAll(stdin)
+	} else {
+		text, err = os.ReadFile(name)
 	}
-	text, err := read()
 	if err != nil {
 		return nil, err
 	}
@@ -153,39 +151,7 @@ var ruleValues = []yamlfile.Value{
 	{Type: "time.Time", Is: "a time such as 2026-11-30T18:00:00Z"},
 }
 
-// jsonPair is a character that JSON escapes as two, or any other escape.
-var jsonPair = regexp.MustCompile(`(?i)\\ud[89ab][0-9a-f]{2}\\ud[c-f][0-9a-f]{2}|\\.`)
-
-// yamlOf turns JSON into YAML with the same values and lines: some characters and escapes of JSON strings are not
-// allowed in YAML. Any other text is returned as it is.
-func yamlOf(text []byte) []byte {
-	if !json.Valid(text) || !utf8.Valid(text) {
-		return text
-	}
-	text = jsonPair.ReplaceAllFunc(text, func(escape []byte) []byte {
-		if len(escape) == 2 {
-			return escape
-		}
-		var pair string
-		_ = json.Unmarshal([]byte(`"`+string(escape)+`"`), &pair)
-		return []byte(pair)
-	})
-	var out bytes.Buffer
-	for _, r := range string(text) {
-		switch {
-		case r == '\t': // between two values: in a string it is escaped
-			out.WriteByte(' ')
-		case r >= 0x7f && r < 0xa0, r == 0x2028, r == 0x2029, r == 0xfeff, r == 0xfffe, r == 0xffff:
-			fmt.Fprintf(&out, `\u%04x`, r)
-		default:
-			out.WriteRune(r)
-		}
-	}
-	return out.Bytes()
-}
-
 func parseRules(text []byte) ([]limits.Rule, error) {
-	text = yamlOf(text)
 	if err := yamlfile.Named(text); err != nil {
 		return nil, err
 	}
@@ -223,12 +189,11 @@ func newLimitsExportCommand(a *app, f *limitsFlags) *cobra.Command {
 	return &cobra.Command{
 		Use:   "export",
 		Short: "Print the rules as YAML, for import",
-		Long:  "Print all rules that have not expired, including disabled ones, as YAML for\n\"pglimit limits import\", or with --output json as JSON, which it also reads.",
+		Long:  "Print all rules that have not expired, including disabled ones, as YAML for\n\"pglimit limits import\", whatever --output says: \"pglimit limits list\" prints\nJSON.",
 		Example: lines(
 			"pglimit limits export > limits.yaml",
 		),
-		Args:              noArgs,
-		ValidArgsFunction: cobra.NoFileCompletions,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			rules, err := f.list(cmd.Context(), a)
 			if err != nil {
@@ -236,15 +201,9 @@ func newLimitsExportCommand(a *app, f *limitsFlags) *cobra.Command {
 			}
 			file := rulesFile{Limits: []limitRule{}}
 			for i := range rules {
-				if rules[i].Expired { // import refuses it
-					continue
+				if !rules[i].Expired { // import refuses it
+					file.Limits = append(file.Limits, *newLimitRule(&rules[i]))
 				}
-				r := newLimitRule(&rules[i])
-				r.ID, r.ChangedBy, r.ChangedAt = 0, "", time.Time{}
-				file.Limits = append(file.Limits, *r)
-			}
-			if a.output == outputJSON {
-				return json.NewEncoder(a.stdout).Encode(file)
 			}
 			text, err := file.yaml()
 			if err == nil {

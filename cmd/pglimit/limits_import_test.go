@@ -1,13 +1,10 @@
 package main
 
 import (
-	"encoding/json"
-	"fmt"
 	"reflect"
 	"strings"
 	"testing"
 	"time"
-	"unicode/utf16"
 	"unicode/utf8"
 
 	"pgregory.net/rapid"
@@ -16,7 +13,7 @@ import (
 	"github.com/pglimit/ratelimit/pglimit"
 )
 
-// What export writes, in YAML and in JSON, import reads, for every key that the table takes.
+// What export writes import reads, for every key that the table takes.
 func TestImportReadsWhatExportWrites(t *testing.T) {
 	t.Parallel()
 	odd := rapid.SampledFrom([]rune{'\x01', '\t', '\n', '\r', ' ', '"', '\'', '\\', '/', ':', '#', '-', '&', '*', '!', '%', '@', '`', '~', '{', '[', ',', '\x1b', '\x7f', '\u0085', '\u009f', '\u00a0', '\u2028', '\u2029', '\ufeff', '\ufffd', '\ufffe', '\uffff', '\U0001f600', '\U0010ffff', '0', 'n', 'u'})
@@ -32,36 +29,11 @@ func TestImportReadsWhatExportWrites(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		compact, err := json.Marshal(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		tabs, err := json.MarshalIndent(file, "", "\t")
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, written := range [][]byte{yaml, compact, tabs, []byte(ascii(string(compact)))} {
-			rules, err := parseRules(written)
-			if err != nil || !reflect.DeepEqual(rules, []limits.Rule{rule}) {
-				t.Fatalf("%q\nis read %+v, %v", written, rules, err)
-			}
+		rules, err := parseRules(yaml)
+		if err != nil || !reflect.DeepEqual(rules, []limits.Rule{rule}) {
+			t.Fatalf("%q\nis read %+v, %v", yaml, rules, err)
 		}
 	})
-}
-
-// ascii is JSON as many other programs write it.
-func ascii(text string) string {
-	var out strings.Builder
-	for _, r := range text {
-		if r < 0x7f {
-			out.WriteRune(r)
-			continue
-		}
-		for _, unit := range utf16.Encode([]rune{r}) {
-			fmt.Fprintf(&out, `\u%04x`, unit)
-		}
-	}
-	return out.String()
 }
 
 func TestImportRefusesHalfACharacter(t *testing.T) {

@@ -25,7 +25,6 @@ func newLimitsOffCommand(a *app, f *limitsFlags) *cobra.Command {
 			"pglimit limits off api --note \"the wrong limit went out\" --expires 1h",
 			"pglimit limits off --all --note \"incident 12\"",
 		),
-		ValidArgsFunction: cobra.NoFileCompletions,
 	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		rule, err := f.offRule(cmd, args, all)
@@ -43,10 +42,8 @@ func newLimitsOffCommand(a *app, f *limitsFlags) *cobra.Command {
 			return before, &rule, err
 		})
 	}
-	cmd.Flags().SortFlags = false
 	cmd.Flags().BoolVar(&all, "all", false, "switch off all limiters")
 	cmd.Flags().StringVar(&f.expires, "expires", "", "`WHEN` it goes on again: a time from now such as 1h, or a moment such as 2026-11-30T18:00:00Z")
-	noFiles(cmd, "expires")
 	f.addWhyTo(cmd)
 	f.addDryRunTo(cmd)
 	return cmd
@@ -62,7 +59,6 @@ func newLimitsOnCommand(a *app, f *limitsFlags) *cobra.Command {
 			"pglimit limits on api --note \"the limit is right now\"",
 			"pglimit limits on --all --note \"incident 12 is over\"",
 		),
-		ValidArgsFunction: cobra.NoFileCompletions,
 	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		rule, err := f.offRule(cmd, args, all)
@@ -76,7 +72,6 @@ func newLimitsOnCommand(a *app, f *limitsFlags) *cobra.Command {
 			return before, nil, err
 		})
 	}
-	cmd.Flags().SortFlags = false
 	cmd.Flags().BoolVar(&all, "all", false, "what was switched off with --all")
 	f.addWhyTo(cmd)
 	return cmd

@@ -51,7 +51,6 @@ func newLimitsSetCommand(a *app, shared *limitsFlags) *cobra.Command {
 			"pglimit limits set api --limit 60/1m --action observe --note \"would this do?\"",
 			"pglimit limits set imports --limit 5 --action places --note \"the default\"",
 		),
-		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			rule, err := f.rule(cmd, args)
 			if err != nil {
@@ -61,7 +60,6 @@ func newLimitsSetCommand(a *app, shared *limitsFlags) *cobra.Command {
 		},
 	}
 	flags := cmd.Flags()
-	flags.SortFlags = false
 	flags.StringVar(&f.limit, "limit", "", "how much is allowed: `TOKENS/PERIOD`, such as 1/10m, 100/s or \"100/1m burst 20\"; a number with places")
 	choiceVar(cmd, flags, &f.action, "action", "`ACTION` of the rule", "enforce", "observe", "allow", "deny", "places")
 	f.addRuleTo(cmd)
@@ -70,7 +68,6 @@ func newLimitsSetCommand(a *app, shared *limitsFlags) *cobra.Command {
 	flags.BoolVar(&f.disabled, "disabled", false, "do not enable it yet")
 	f.addWhyTo(cmd)
 	f.addDryRunTo(cmd)
-	noFiles(cmd, "limit", "max-wait", "expires")
 	return cmd
 }
 
@@ -174,14 +171,11 @@ func (a *app) wouldSetLimit(ctx context.Context, f *limitsFlags, rule limits.Rul
 	} else {
 		out.Before = out.After
 	}
-	of := "bucket"
+	hold := plural(buckets, "known bucket", "known buckets")
 	if rule.Action == pglimit.ActionPlaces {
-		of = "key"
+		hold = plural(buckets, "known key", "known keys")
 	}
-	if buckets != 1 {
-		of += "s"
-	}
-	return a.print(out, text+fmt.Sprintf("would hold for %d known %s\n", buckets, of)+follow)
+	return a.print(out, text+"would hold for "+hold+"\n"+follow)
 }
 
 func newLimitsDeleteCommand(a *app, f *limitsFlags) *cobra.Command {
@@ -193,7 +187,6 @@ func newLimitsDeleteCommand(a *app, f *limitsFlags) *cobra.Command {
 			"pglimit limits delete api user:42 --note \"ticket 7 is done\"",
 			"pglimit limits delete api --prefix bot: --note \"they behave\"",
 		),
-		ValidArgsFunction: cobra.NoFileCompletions,
 	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		rule, err := f.rule(cmd, args)
@@ -207,7 +200,6 @@ func newLimitsDeleteCommand(a *app, f *limitsFlags) *cobra.Command {
 			return before, nil, err
 		})
 	}
-	cmd.Flags().SortFlags = false
 	f.addRuleTo(cmd)
 	f.addKindTo(cmd)
 	f.addWhyTo(cmd)
@@ -226,7 +218,6 @@ func newLimitsEnableCommand(a *app, f *limitsFlags, on bool) *cobra.Command {
 		Example: lines(
 			"pglimit limits enable api user:42 --note \"it was not them\"",
 		),
-		ValidArgsFunction: cobra.NoFileCompletions,
 	}
 	did := "enabled"
 	if !on {
@@ -259,7 +250,6 @@ func newLimitsEnableCommand(a *app, f *limitsFlags, on bool) *cobra.Command {
 			return before, &changed, nil
 		})
 	}
-	cmd.Flags().SortFlags = false
 	f.addRuleTo(cmd)
 	f.addKindTo(cmd)
 	f.addWhyTo(cmd)

@@ -28,7 +28,6 @@ func newLimitsListCommand(a *app, f *limitsFlags) *cobra.Command {
 			}
 			return nil
 		},
-		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			rules, err := f.list(cmd.Context(), a)
 			if err != nil {
@@ -63,38 +62,6 @@ func (a *app) printRules(rules []limits.Rule) error {
 	return a.print(out, columns([]string{"LIMITER", "KEYS", "ACTION", "LIMIT", "MAX WAIT", "STATE", "BY", "CHANGED", "NOTE"}, rows))
 }
 
-func newLimitsShowCommand(a *app, f *limitsFlags) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "show LIMITER [KEY]",
-		Short: "Show a rule",
-		Long:  "Show the rule for just this KEY of a limiter, for the keys that begin with\n--prefix, or for all its keys, of each kind.\n\"pglimit limits explain\" says which rule applies to a key.",
-		Example: lines(
-			"pglimit limits show api user:42",
-			"pglimit limits show api --prefix bot:",
-		),
-		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			rule, err := f.rule(cmd, args)
-			if err != nil {
-				return err
-			}
-			rules, err := f.list(cmd.Context(), a)
-			if err != nil {
-				return err
-			}
-			rules = slices.DeleteFunc(rules, func(r limits.Rule) bool {
-				return r.Limiter != rule.Limiter || r.Key != rule.Key || r.Prefix != rule.Prefix
-			})
-			if len(rules) == 0 {
-				return noSuchRule(&rule)
-			}
-			return a.printRules(rules)
-		},
-	}
-	f.addRuleTo(cmd)
-	return cmd
-}
-
 const limitsExplainLong = `Say what applies to a key: its rules in the order in which they are looked up,
 the state of each, and what is left in its bucket (of the strategy token_bucket)
 or how many places are held. Nothing is taken or counted.
@@ -110,7 +77,6 @@ func newLimitsExplainCommand(a *app, f *limitsFlags) *cobra.Command {
 		Example: lines(
 			"pglimit limits explain api user:42",
 		),
-		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 2 || args[0] == "" || args[1] == "" {
 				return usagef(cmd, "explain takes a LIMITER and a KEY, such as api user:42")
@@ -234,7 +200,6 @@ func newLimitsHistoryCommand(a *app, f *limitsFlags) *cobra.Command {
 			"pglimit limits history",
 			"pglimit limits history api user:42",
 		),
-		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {
 			case len(args) > 2:
@@ -257,7 +222,6 @@ func newLimitsHistoryCommand(a *app, f *limitsFlags) *cobra.Command {
 		},
 	}
 	cmd.Flags().Int64Var(&last, "last", last, "the number of latest `CHANGES` to print")
-	noFiles(cmd, "last")
 	return cmd
 }
 

@@ -37,7 +37,6 @@ func newMigrateCommand(a *app) *cobra.Command {
 // say on stderr what it waits for.
 func lockTimeoutVar(a *app, cmd *cobra.Command) func() ([]migrations.Option, error) {
 	timeout := cmd.Flags().Duration("lock-timeout", time.Second, "longest `TIME` that a statement waits for a lock; 0 for as long as it takes")
-	noFiles(cmd, "lock-timeout")
 	return func() ([]migrations.Option, error) {
 		if *timeout < 0 {
 			return nil, fmt.Errorf("--lock-timeout is %v: it must not be negative", *timeout)

@@ -35,7 +35,6 @@ func newMigrateDownCommand(a *app) *cobra.Command {
 			"pglimit migrate down --all",
 		),
 		Args:                  noArgs,
-		ValidArgsFunction:     cobra.NoFileCompletions,
 		DisableFlagsInUseLine: true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx := cmd.Context()
@@ -63,11 +62,9 @@ func newMigrateDownCommand(a *app) *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().SortFlags = false
 	cmd.Flags().Int64Var(&to, "to", 0, "undo every migration above this `VERSION`")
 	cmd.Flags().BoolVar(&all, "all", false, "undo every migration and remove the schema")
 	cmd.Flags().BoolVar(&yes, "yes", false, "remove rules of limits, their history and permits, too")
-	noFiles(cmd, "to")
 	options = lockTimeoutVar(a, cmd)
 	return cmd
 }

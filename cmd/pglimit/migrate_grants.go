@@ -34,8 +34,7 @@ func newMigrateGrantsCommand(a *app) *cobra.Command {
 			"pglimit migrate grants app | psql -1 -v ON_ERROR_STOP=1 \"$DATABASE_URL\"",
 			"pglimit migrate grants janitor --for decide-and-sweep",
 		),
-		Args:              oneRole,
-		ValidArgsFunction: cobra.NoFileCompletions,
+		Args: oneRole,
 		RunE: func(_ *cobra.Command, args []string) error {
 			var options []migrations.Option
 			if without {
@@ -53,7 +52,6 @@ func newMigrateGrantsCommand(a *app) *cobra.Command {
 	for _, p := range migrations.Purposes() {
 		purposes = append(purposes, string(p))
 	}
-	cmd.Flags().SortFlags = false
 	choiceVar(cmd, cmd.Flags(), &purpose, "for", "`PURPOSE` of the role", purposes...)
 	cmd.Flags().BoolVar(&without, "without-exclusion-range", false, "leave out the strategy exclusion_range, where it is not migrated")
 	return cmd

@@ -53,7 +53,6 @@ func newMigrateSQLCommand(a *app) *cobra.Command {
 			"pglimit migrate sql --dir db/pglimit --format flyway",
 		),
 		Args:                  noArgs,
-		ValidArgsFunction:     cobra.NoFileCompletions,
 		DisableFlagsInUseLine: true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			flags := cmd.Flags()
@@ -80,7 +79,6 @@ func newMigrateSQLCommand(a *app) *cobra.Command {
 		},
 	}
 	flags := cmd.Flags()
-	flags.SortFlags = false
 	flags.Int64Var(&span.From, "from", 0, "first `VERSION` (default: 1)")
 	flags.Int64Var(&span.To, "to", 0, "last `VERSION` (default: the newest of this release)")
 	flags.BoolVar(&span.Down, "down", false, "print the SQL that undoes them instead")
@@ -91,7 +89,6 @@ func newMigrateSQLCommand(a *app) *cobra.Command {
 		formats = append(formats, string(f))
 	}
 	choiceVar(cmd, flags, &format, "format", "`TOOL` that the files are for", formats...)
-	noFiles(cmd, "from", "to")
 	complete(cmd, "dir", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 		return nil, cobra.ShellCompDirectiveFilterDirs
 	})

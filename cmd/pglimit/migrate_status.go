@@ -36,8 +36,7 @@ func newMigrateStatusCommand(a *app) *cobra.Command {
 			"pglimit migrate status --check || pglimit migrate up",
 			"pglimit migrate status --output json | jq .version",
 		),
-		Args:              noArgs,
-		ValidArgsFunction: cobra.NoFileCompletions,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			pool, err := a.pool(cmd.Context())
 			if err != nil {
@@ -78,7 +77,6 @@ func newMigrateStatusCommand(a *app) *cobra.Command {
 			return nil
 		},
 	}
-	cmd.Flags().SortFlags = false
 	cmd.Flags().BoolVar(&check, "check", false, "exit with 1 if something is pending or differs")
 	cmd.Flags().BoolVar(&without, "without-exclusion-range", false, "do not count the strategy exclusion_range as pending")
 	return cmd

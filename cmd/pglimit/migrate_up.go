@@ -25,8 +25,7 @@ func newMigrateUpCommand(a *app) *cobra.Command {
 			"pglimit migrate up",
 			"pglimit migrate up --without-exclusion-range",
 		),
-		Args:              noArgs,
-		ValidArgsFunction: cobra.NoFileCompletions,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			opts, err := options()
 			if err != nil {
@@ -40,7 +39,6 @@ func newMigrateUpCommand(a *app) *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().SortFlags = false
 	cmd.Flags().BoolVar(&without, "without-exclusion-range", false, "leave out the strategy exclusion_range, which needs the extension btree_gist")
 	options = lockTimeoutVar(a, cmd)
 	return cmd

@@ -27,8 +27,7 @@ func newPeekCommand(a *app) *cobra.Command {
 			"pglimit peek user:42 --limit 100/1m --limiter api",
 			"pglimit peek nightly-report --limit 1/10m --output json | jq .retry_after_ms",
 		),
-		Args:              oneKey,
-		ValidArgsFunction: cobra.NoFileCompletions,
+		Args: oneKey,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			key := args[0]
 			limit, err := b.parseLimit(cmd)

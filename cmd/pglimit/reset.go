@@ -53,7 +53,6 @@ func newResetCommand(a *app) *cobra.Command {
 			}
 			return nil
 		},
-		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if !all {
 				return a.resetKey(cmd.Context(), &b, args[0])
@@ -94,7 +93,7 @@ func (a *app) resetAll(ctx context.Context, b *bucketFlags) error {
 		return err
 	})
 	if err != nil && removed > 0 {
-		err = fmt.Errorf("%s of limiter %q removed, and others may be left: %w", rowCount(removed), b.limiter, err)
+		err = fmt.Errorf("%s of limiter %q removed, and others may be left: %w", plural(removed, "row", "rows"), b.limiter, err)
 	}
 	if err != nil {
 		return err
@@ -104,13 +103,5 @@ func (a *app) resetAll(ctx context.Context, b *bucketFlags) error {
 		Strategy string `json:"strategy"`
 		Removed  int64  `json:"removed"` // rows: one per bucket that had been taken from; of exclusion_range, one per grant
 	}{b.limiter, b.strategy, removed},
-		fmt.Sprintf("reset: every bucket of limiter %q is full (%s removed)\n", b.limiter, rowCount(removed)))
-}
-
-// rowCount is "1 row", "12 rows".
-func rowCount(n int64) string {
-	if n == 1 {
-		return "1 row"
-	}
-	return fmt.Sprintf("%d rows", n)
+		fmt.Sprintf("reset: every bucket of limiter %q is full (%s removed)\n", b.limiter, plural(removed, "row", "rows")))
 }

@@ -53,11 +53,9 @@ func newRootCommand(a *app) *cobra.Command {
 	root.SetUsageTemplate(usageTemplate(root.UsageTemplate()))
 
 	flags := root.PersistentFlags()
-	flags.SortFlags = false
 	flags.StringVar(&a.databaseURL, "database-url", "", "database to use: a `URL`, or \"host=... dbname=...\" (default: from the environment)")
 	a.output = outputText
 	choiceVar(root, flags, &a.output, "output", "`FORMAT` of what is printed", outputText, outputJSON)
-	noFiles(root, "database-url")
 
 	root.AddGroup(
 		&cobra.Group{ID: groupDecide, Title: "Decide:"},
@@ -74,7 +72,17 @@ func newRootCommand(a *app) *cobra.Command {
 	add(groupOperate, newMigrateCommand(a), newLimitsCommand(a), newCleanupCommand(a), newStorageCommand(a), newDistributeCommand(a), newServeCommand(a), newBenchCommand(a))
 	add(groupMore, newVersionCommand(a))
 	addCobrasOwn(root)
+	root.CompletionOptions.SetDefaultShellCompDirective(cobra.ShellCompDirectiveNoFileComp)
+	keepOrder(root)
 	return root
+}
+
+// keepOrder lists the flags of all commands in the order in which they are defined.
+func keepOrder(cmd *cobra.Command) {
+	cmd.Flags().SortFlags, cmd.PersistentFlags().SortFlags = false, false
+	for _, sub := range cmd.Commands() {
+		keepOrder(sub)
+	}
 }
 
 // addCobrasOwn adds the commands help and completion. They fail on an unknown name; cobra's own versions would print

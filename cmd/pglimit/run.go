@@ -64,10 +64,10 @@ func newRunCommand(a *app) *cobra.Command {
 			"pglimit limits set cli --prefix import: --action places --limit 5 --note RAM",
 			"pglimit run --key \"import:$TENANT\" --from-table --wait 1h -- ./import.sh",
 		),
-		RunE: func(cmd *cobra.Command, args []string) error { return a.runCommand(cmd, &f, args) },
+		ValidArgsFunction: anyFile,
+		RunE:              func(cmd *cobra.Command, args []string) error { return a.runCommand(cmd, &f, args) },
 	}
 	flags := cmd.Flags()
-	flags.SortFlags = false
 	flags.SetInterspersed(false) // the flags behind the command are the command's
 	flags.StringVar(&f.key, "key", "", "`KEY` of which the places are (required)")
 	flags.Int64Var(&f.Places, "concurrency", 1, "`PLACES`: how many commands run at once")
@@ -77,7 +77,6 @@ func newRunCommand(a *app) *cobra.Command {
 	flags.DurationVar(&f.TTL, "ttl", 30*time.Second, "`TIME` after which the place of a crashed machine comes back")
 	flags.DurationVar(&f.grace, "grace", 10*time.Second, "`TIME` between SIGTERM and SIGKILL for a command that has lost its place")
 	flags.DurationVar(&f.connecting, "timeout", 10*time.Second, "longest `TIME` to wait for the first answer of the database")
-	noFiles(cmd, "key", "concurrency", "wait", "limiter", "ttl", "grace", "timeout")
 	return cmd
 }
 

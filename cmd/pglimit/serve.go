@@ -93,12 +93,10 @@ func newServeCommand(a *app) *cobra.Command {
 			"# in a container, for others",
 			"pglimit serve --config limits.yaml --token-file /run/token --output json",
 		),
-		Args:              noArgs,
-		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE:              func(cmd *cobra.Command, _ []string) error { return a.serve(cmd, &f) },
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.serve(cmd, &f) },
 	}
 	flags := cmd.Flags()
-	flags.SortFlags = false
 	flags.StringVar(&f.config, "config", "", "YAML `FILE` that names the limiters")
 	flags.StringArrayVar(&f.limits, "limit", nil, "a limiter, as `NAME=TOKENS/PERIOD`, such as \"api=10/s burst 20\"; once for each")
 	flags.StringVar(&f.listen, "listen", "127.0.0.1:8080", "`ADDRESS` to listen on: host:port, or :port to accept connections from other machines")
@@ -109,7 +107,8 @@ func newServeCommand(a *app) *cobra.Command {
 	flags.BoolVar(&f.noCleanup, "no-cleanup", false, "leave it to others to remove rows that are no longer needed")
 	flags.DurationVar(&f.stop.Drain, "drain", 2*time.Second, "`TIME` to go on when told to stop, with /readyz failing")
 	flags.DurationVar(&f.stop.Grace, "grace", 10*time.Second, "longest `TIME` for the requests under way after that")
-	noFiles(cmd, "limit", "listen", "gateway-limiter", "gateway-key", "conns", "drain", "grace")
+	complete(cmd, "config", cobra.FixedCompletions([]string{"yaml", "yml"}, cobra.ShellCompDirectiveFilterFileExt))
+	complete(cmd, "token-file", anyFile)
 	return cmd
 }
 

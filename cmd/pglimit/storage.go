@@ -38,13 +38,12 @@ func newStorageCommand(a *app) *cobra.Command {
 
 func newStorageStatusCommand(a *app) *cobra.Command {
 	return &cobra.Command{
-		Use:               "status",
-		Short:             "Say how each table is kept",
-		Long:              "Say how each table of buckets is kept. It only reads.",
-		Example:           lines("pglimit storage status --output json | jq -r '.tables[].storage'"),
-		Args:              noArgs,
-		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE:              func(cmd *cobra.Command, _ []string) error { return a.storage(cmd.Context(), "") },
+		Use:     "status",
+		Short:   "Say how each table is kept",
+		Long:    "Say how each table of buckets is kept. It only reads.",
+		Example: lines("pglimit storage status --output json | jq -r '.tables[].storage'"),
+		Args:    noArgs,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return a.storage(cmd.Context(), "") },
 	}
 }
 
@@ -66,13 +65,12 @@ func newStorageSetCommand(a *app, storage migrations.Storage) *cobra.Command {
 			"crash of the server, and replicas do not have them\n(see \"pglimit storage --help\")."
 	}
 	return &cobra.Command{
-		Use:               string(storage),
-		Short:             short,
-		Long:              fmt.Sprintf(storageSetLong, first),
-		Example:           lines("pglimit storage " + string(storage)),
-		Args:              noArgs,
-		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE:              func(cmd *cobra.Command, _ []string) error { return a.storage(cmd.Context(), storage) },
+		Use:     string(storage),
+		Short:   short,
+		Long:    fmt.Sprintf(storageSetLong, first),
+		Example: lines("pglimit storage " + string(storage)),
+		Args:    noArgs,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return a.storage(cmd.Context(), storage) },
 	}
 }
 

@@ -57,28 +57,6 @@ func TestErrorsAreOneLineWithoutOurNames(t *testing.T) {
 	}
 }
 
-func TestDecisionsReadLikeSentences(t *testing.T) {
-	t.Parallel()
-	limit := pglimit.PerMinute(5)
-	for want, d := range map[string]pglimit.Decision{
-		"allowed: 4 of 5 left, full again in 12s":           {Allowed: true, Granted: 1, Remaining: 4, ResetAfter: 12 * time.Second},
-		"denied: retry after 8m3s":                          {RetryAfter: 8*time.Minute + 3*time.Second, ResetAfter: time.Hour},
-		"denied: another request holds this key, try again": {Contended: true, Remaining: 3},
-	} {
-		if got := allowText(limit, d); got != want {
-			t.Errorf("%+v reads %q, not %q", d, got, want)
-		}
-	}
-	for want, d := range map[string]pglimit.Decision{
-		"5 of 5 left": {Allowed: true, Remaining: 5},
-		"0 of 5 left, the next in 2.5s, full again in 52s": {RetryAfter: 2500 * time.Millisecond, ResetAfter: 52 * time.Second},
-	} {
-		if got := bucketText(limit, d); got != want {
-			t.Errorf("%+v reads %q, not %q", d, got, want)
-		}
-	}
-}
-
 func TestMigratingSaysWhatChanged(t *testing.T) {
 	t.Parallel()
 	list := func(applied ...bool) (out []migrations.Migration) {

@@ -15,12 +15,11 @@ import (
 
 func newVersionCommand(a *app) *cobra.Command {
 	return &cobra.Command{
-		Use:               "version",
-		Short:             "Print the version of this pglimit",
-		Long:              "Print the version of this pglimit, its commit, the Go that built it, and its\nnewest migration.",
-		Example:           lines("pglimit version --output json"),
-		Args:              noArgs,
-		ValidArgsFunction: cobra.NoFileCompletions,
+		Use:     "version",
+		Short:   "Print the version of this pglimit",
+		Long:    "Print the version of this pglimit, its commit, the Go that built it, and its\nnewest migration.",
+		Example: lines("pglimit version --output json"),
+		Args:    noArgs,
 		RunE: func(*cobra.Command, []string) error {
 			info, _ := debug.ReadBuildInfo()
 			v, err := newVersionJSON(info)

@@ -21,11 +21,6 @@ func judge(histories []*history, keys int, limit pglimit.Limit) result.Audit {
 	return collect(histories, keyNames(keys), limit, []scenario.Cost{{Tokens: 1, Share: 1}}).check()
 }
 
-// collectOne has requests of one token, and a limit of 2/1s burst 10.
-func collectOne(histories []*history, keys int) answers {
-	return collect(histories, keyNames(keys), pglimit.PerSecond(2).WithBurst(10), []scenario.Cost{{Tokens: 1, Share: 1}})
-}
-
 func twoHistories(events int) (a, b *history) {
 	kept := newBudget(events, 2)
 	first, second := newHistory(kept), newHistory(kept)
@@ -87,13 +82,6 @@ func TestLostAnswersExcuseLaterDenials(t *testing.T) {
 	}
 }
 
-func TestNoAuditKeepsNothing(t *testing.T) {
-	t.Parallel()
-	h := newHistory(newBudget(0, 1))
-	add(&h, 0, granted, 1, 2, 3)
-	h.each(func(event) { t.Error("an event was kept") })
-}
-
 // Whatever the number of callers, they keep no more than the budget together, and of
 // what they do at the same speed at least three quarters of it.
 func TestBudgetIsOfEvents(t *testing.T) {
@@ -120,21 +108,5 @@ func TestBudgetIsOfEvents(t *testing.T) {
 		if total > c.budget || audited > int64(total) || audited < int64(c.budget)*3/4-int64(c.callers) {
 			t.Errorf("budget %d, %d callers: %d kept, %d audited", c.budget, c.callers, total, audited)
 		}
-	}
-}
-
-// 5,000 callers of few decisions each fit into the default budget.
-func TestManyCallersAreAuditedCompletely(t *testing.T) {
-	t.Parallel()
-	const callers, each = 5000, 8
-	kept := newBudget(DefaultAudit, callers)
-	histories := make([]*history, callers)
-	for i := range histories {
-		h := newHistory(kept)
-		add(&h, 0, contended, 1, 2, 3, 4, 5, 6, 7, 8)
-		histories[i] = &h
-	}
-	if got := judge(histories, 1, pglimit.PerSecond(1)); got.Audited != callers*each || !got.Complete {
-		t.Errorf("%d of %d audited, complete: %v", got.Audited, callers*each, got.Complete)
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -147,22 +146,6 @@ func TestInstanceOpensAllOfItsConnections(t *testing.T) {
 	}
 }
 
-// Another connection may take what the warm-up of this one needs: that is no failure.
-func TestWarmUpThatTakesNothingIsNoFailure(t *testing.T) {
-	t.Parallel()
-	w := &warming{fake: fake{name: "warming"}, fails: func(requests int) error {
-		if requests == 2 {
-			return fmt.Errorf("of two: %w", pglimit.ErrNothingTaken)
-		}
-		return nil
-	}}
-	in, err := openOnGreeter(t, &greeter{most: 4}, w)
-	if err != nil {
-		t.Fatal(err)
-	}
-	in.pool.Close()
-}
-
 // The error of an instance that cannot be opened names the strategy, once, and leaves no
 // connection.
 func TestInstanceThatCannotBeOpened(t *testing.T) {
@@ -187,47 +170,6 @@ func TestInstanceThatCannotBeOpened(t *testing.T) {
 		}
 		if c.fails != nil && !errors.Is(err, refused) {
 			t.Errorf("%v does not wrap its cause", err)
-		}
-	}
-}
-
-// Work is done on each connection also if it fails on one, one failure is reported, and
-// all connections are free again.
-func TestEveryConnIsReleased(t *testing.T) {
-	t.Parallel()
-	pool, err := pgxpool.NewWithConfig(t.Context(), func() *pgxpool.Config {
-		config := (&greeter{most: 4}).config(t)
-		config.MaxConns = 4
-		return config
-	}())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer pool.Close()
-	in := instance{pool: pool}
-	broken := errors.New("broken")
-	for _, failing := range []int64{0, 1, 4} { // the first so many
-		var calls atomic.Int64
-		seen := make(chan *pgxpool.Conn, 4)
-		err := in.onEveryConn(t.Context(), 4, func(conn *pgxpool.Conn) error {
-			seen <- conn
-			if calls.Add(1) <= failing {
-				return broken
-			}
-			return nil
-		})
-		different := map[*pgxpool.Conn]bool{}
-		for range 4 {
-			different[<-seen] = true
-		}
-		if (failing > 0) != (err != nil) || failing > 0 && !errors.Is(err, broken) || calls.Load() != 4 || len(different) != 4 {
-			t.Errorf("%d fail: %v after %d calls with %d connections", failing, err, calls.Load(), len(different))
-		}
-		if err != nil && err.Error() != "broken" {
-			t.Errorf("%d fail, and it says %q; want it once", failing, err)
-		}
-		if held := pool.Stat().AcquiredConns(); held != 0 {
-			t.Errorf("%d fail: %d connections are held", failing, held)
 		}
 	}
 }

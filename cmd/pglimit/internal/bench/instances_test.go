@@ -59,28 +59,6 @@ func TestArrivalsStayWithTheirInstance(t *testing.T) {
 	})
 }
 
-// Callers are spread evenly, and each keeps to its instance.
-func TestCallersAreSpreadOverInstances(t *testing.T) {
-	t.Parallel()
-	var asked [2]atomic.Int64
-	of := func(i int) fake {
-		return fake{name: "fake", take: func(_ context.Context, r rate.Request) (pglimit.Decision, error) {
-			asked[i].Add(1)
-			time.Sleep(10 * time.Millisecond)
-			return pglimit.Decision{Allowed: true, Granted: r.Tokens, At: time.Now()}, nil
-		}}
-	}
-	synctest.Test(t, func(t *testing.T) {
-		s := bareScenario()
-		s.Callers = 6
-		twoInstances(t, s, of(0), of(1)).ran(t.Context(), 100*time.Millisecond)
-		synctest.Wait()
-	})
-	if first, second := asked[0].Load(), asked[1].Load(); first != 30 || second != 30 {
-		t.Errorf("%d and %d requests; want 30 of each three callers", first, second)
-	}
-}
-
 // The warm-up is the beginning of the load: it asks, and is not counted, but its grants are
 // audited, since they used up tokens.
 func TestWarmUpIsAuditedAndNotCounted(t *testing.T) {

@@ -62,24 +62,6 @@ func TestPercentiles(t *testing.T) {
 	}
 }
 
-func TestCurveEndsWhereItIsNotKnown(t *testing.T) {
-	t.Parallel()
-	var h latencies
-	for i := range 100 {
-		h.record(time.Duration(i+1) * time.Millisecond)
-	}
-	var all spread
-	all.add(&h)
-	all.add(&h)
-	got := all.latency()
-	if last := got.Curve[len(got.Curve)-1]; last.Percent != 99.5 || got.Count != 200 || got.P50 < 49_000 || got.P50 > 51_500 || got.Max < 99_000 {
-		t.Errorf("%+v", got)
-	}
-	if none := (spread{}).latency(); none.Count != 0 || none.Curve != nil {
-		t.Errorf("%+v", none)
-	}
-}
-
 // A caller that has few latencies and one that has many count alike, interval after interval.
 func TestFewAndManyLatencies(t *testing.T) {
 	t.Parallel()

@@ -121,20 +121,6 @@ func TestClosedLoopWaitsForEachAnswer(t *testing.T) {
 	})
 }
 
-// Of calls that take 300 ms, each caller finishes three within the second. The
-// fourth counts as a decision, but not for the rate.
-func TestAnswersAfterTheEndDoNotRaiseTheRate(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		c := bareScenario()
-		c.Callers = 8
-		got := fakeDrive(t, c, grantAfter(300*time.Millisecond)).ran(t.Context(), time.Second)
-		if got.Decisions != 32 || got.DecisionsPerSecond != 24 {
-			t.Errorf("%d decisions, %v/s; want 32, 24/s", got.Decisions, got.DecisionsPerSecond)
-		}
-	})
-}
-
 // What the caller interrupts is no error of the strategy's, and the rate is that of
 // the time that there was.
 func TestInterruptedLoopCountsWhatThereWas(t *testing.T) {
@@ -222,28 +208,6 @@ func TestClosedLoopBacksOffWithoutAConnection(t *testing.T) {
 			delete(got.Errors, kindGivenUp) // or gives up one caller's call when the other's has failed
 			if len(got.Errors) != 1 || got.Latency.Count != 0 {
 				t.Errorf("%s: errors %v, latency %v; want one kind, none", name, got.Errors, got.Latency)
-			}
-		})
-	}
-}
-
-// Arrivals that wait when the user ends the run are nobody's fault. Once all of them were
-// due, those that wait still are the server's.
-func TestInterruptedOpenLoopLeavesNoArrivalUnserved(t *testing.T) {
-	t.Parallel()
-	for after, unserved := range map[time.Duration]int64{500 * time.Millisecond: 0, 3 * time.Second: 995} {
-		synctest.Test(t, func(t *testing.T) {
-			c := openScenario(4, 1000)
-			dead := fake{name: "dead", take: func(ctx context.Context, _ rate.Request) (pglimit.Decision, error) {
-				<-ctx.Done()
-				return pglimit.Decision{}, ctx.Err()
-			}}
-			d := fakeDrive(t, c, dead)
-			ctx, interrupt := context.WithCancel(t.Context())
-			defer time.AfterFunc(after, interrupt).Stop()
-			got := d.ran(ctx, time.Second)
-			if got.Errors[kindUnserved] != unserved || got.Errors[kindUnanswered] != 0 {
-				t.Errorf("interrupted after %v: errors %v, want %d unserved", after, got.Errors, unserved)
 			}
 		})
 	}

@@ -51,28 +51,3 @@ func BenchmarkRecord(b *testing.B) {
 		})
 	})
 }
-
-// BenchmarkTurn is what figures over time cost a caller at the end of each interval: to hand
-// over what it counted. With 64 callers and intervals of 100 ms, as in the suite, that is 640
-// times a second: of those that wait for Postgres, who have few latencies, and of those that
-// are answered from memory, who have many.
-func BenchmarkTurn(b *testing.B) {
-	b.Run("few", func(b *testing.B) { benchmarkTurn(b, few/4) })
-	b.Run("many", func(b *testing.B) { benchmarkTurn(b, 2*few) })
-}
-
-func benchmarkTurn(b *testing.B, latencies int) {
-	t := newTimeline(time.Hour, 64, true)
-	r := newRecorder(newBudget(0, 1))
-	r.timeline = t
-	w := window{until: time.Hour}
-	r.begin(w)
-	b.ReportAllocs()
-	for i := 0; b.Loop(); i++ {
-		for range latencies {
-			r.tally.granted++
-			r.tally.grants.record(time.Duration(i%100) * 100 * time.Microsecond)
-		}
-		r.turn(time.Duration(i) * t.width % time.Hour)
-	}
-}

@@ -38,26 +38,18 @@ func wantJobs(t *testing.T, got []string, want ...string) {
 	}
 }
 
-// All scenarios and strategies, and then all of them again.
+// All scenarios and strategies run, and then all of them again. A scenario that has its own number of rounds runs
+// fewer or more times than the others.
 func TestRoundsRunInTurn(t *testing.T) {
-	t.Parallel()
-	b := bench{
-		config:     Config{Scenarios: []scenario.Scenario{named("one"), named("two")}, Rounds: 2},
-		strategies: []pglimit.Strategy{fake{name: "a"}, fake{name: "b"}},
-	}
-	wantJobs(t, jobsOf(t, b), "one a 1", "one b 1", "two a 1", "two b 1", "one a 2", "one b 2", "two a 2", "two b 2")
-}
-
-// A scenario that has its own number of rounds runs fewer or more times than the others.
-func TestScenarioHasItsOwnRounds(t *testing.T) {
 	t.Parallel()
 	once, thrice := named("once"), named("thrice")
 	once.Rounds, thrice.Rounds = 1, 3
 	b := bench{
 		config:     Config{Scenarios: []scenario.Scenario{once, named("plain"), thrice}, Rounds: 2},
-		strategies: []pglimit.Strategy{fake{name: "a"}},
+		strategies: []pglimit.Strategy{fake{name: "a"}, fake{name: "b"}},
 	}
-	wantJobs(t, jobsOf(t, b), "once a 1", "plain a 1", "thrice a 1", "plain a 2", "thrice a 2", "thrice a 3")
+	wantJobs(t, jobsOf(t, b), "once a 1", "once b 1", "plain a 1", "plain b 1", "thrice a 1", "thrice b 1",
+		"plain a 2", "plain b 2", "thrice a 2", "thrice b 2", "thrice a 3", "thrice b 3")
 }
 
 // The write-up's statements have no stages, so the staged scenarios would show the same

@@ -34,18 +34,6 @@ func TestPhasesAndRamps(t *testing.T) {
 	}
 }
 
-func TestPoissonFollowsTheRamp(t *testing.T) {
-	t.Parallel()
-	s := ramped(1)
-	s.Arrivals = scenario.Poisson
-	got := perSecond(newSchedule(s, 1, 0), 7)
-	for i, want := range []int{100, 100, 150, 250, 350, 450, 500} {
-		if spread := 6 * want / 10; got[i] < want-spread || got[i] > want+spread {
-			t.Errorf("second %d has %d arrivals, want about %d", i, got[i], want)
-		}
-	}
-}
-
 // Instances share the rate, and take turns.
 func TestInstancesShareTheArrivals(t *testing.T) {
 	t.Parallel()

@@ -9,7 +9,6 @@ import (
 
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/result"
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/scenario"
-	"github.com/pglimit/ratelimit/internal/published"
 	"github.com/pglimit/ratelimit/pglimit"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
@@ -90,27 +89,6 @@ func TestStagesHideNoGrant(t *testing.T) {
 	t.Parallel()
 	if got := stagedLoad(t, time.Hour, 1, 0); got.Audit.OverTokens != 1 {
 		t.Errorf("one token too many was granted: %s", got.Verdict())
-	}
-}
-
-// The memory believes a RetryAfter that is 5 ms too long. (A token is back long before, also where a busy machine lets
-// this process run for a millisecond at a time.)
-func TestStagesHideNoUnderAdmission(t *testing.T) {
-	t.Parallel()
-	got := stagedLoad(t, 100*time.Microsecond, 0, 5*time.Millisecond)
-	if got.Audit.DenialsNotDue < 10 || got.Audit.OverTokens != 0 {
-		t.Errorf("tokens were denied for 5 ms too long: %s", got.Verdict())
-	}
-}
-
-func TestPublishedStatementsRunWithoutStages(t *testing.T) {
-	t.Parallel()
-	c := scenario.Custom()
-	c.Stages.Leases = true
-	for _, s := range published.Strategies("schema") {
-		if got := stagesOn(c.StagesFor(s)); got != (result.Stages{}) {
-			t.Errorf("%s: %+v", s.Name(), got)
-		}
 	}
 }
 

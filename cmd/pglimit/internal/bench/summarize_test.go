@@ -3,7 +3,6 @@ package bench
 import (
 	"context"
 	"errors"
-	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -125,36 +124,4 @@ func TestLateAnswersAreInNoRate(t *testing.T) {
 			}
 		})
 	}
-}
-
-// A series of an interrupted run ends then, and its last point is as short as it was.
-func TestSeriesOfAnInterruptedRun(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		c := bareScenario()
-		c.Callers = 1
-		ctx, interrupt := context.WithCancel(t.Context())
-		defer time.AfterFunc(255*time.Millisecond, interrupt).Stop()
-		got := fakeDrive(t, c, grantAfter(10*time.Millisecond)).ran(ctx, time.Second)
-		if len(got.Series) != 3 || got.Series[2].Seconds < 0.25 || got.Series[2].Seconds > 0.27 || got.Series[1].Seconds != 0.2 {
-			t.Errorf("%+v, want points at 0.1, 0.2 and 0.26 s", got.Series)
-		}
-	})
-}
-
-// A length that is no multiple of the interval has a last point that is shorter.
-func TestSeriesEndsWithTheRun(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		c := bareScenario()
-		c.Callers = 1
-		got := fakeDrive(t, c, grantAfter(10*time.Millisecond)).ran(t.Context(), 250*time.Millisecond)
-		var seconds []float64
-		for _, p := range got.Series {
-			seconds = append(seconds, p.Seconds)
-		}
-		if !slices.Equal(seconds, []float64{0.1, 0.2, 0.25}) {
-			t.Errorf("points at %v, want 0.1, 0.2, 0.25", seconds)
-		}
-	})
 }

@@ -54,39 +54,6 @@ func TestWithoutASeriesTheSumsAreTheSame(t *testing.T) {
 	}
 }
 
-// The most that any key was granted in an interval never crosses the line, where the limit
-// is kept; and it does where it is not.
-func TestKeyGrantsBesideTheLimit(t *testing.T) {
-	t.Parallel()
-	a, b := twoHistories(10_000)
-	add(a, 0, granted, 0, 100, 200, 1000)
-	add(b, 1, granted, 50, 60)
-	add(b, 1, denied, 70, 1070)
-	told := collectOne([]*history{a, b}, 2)
-	got := told.keyGrants(time.Second)
-	if got == nil || got.Bound != 12 || len(got.Most) != 2 || got.Most[0] != 3 || got.Most[1] != 1 || got.Busiest != "user:0" || got.Granted != 4 || got.Keys != 2 {
-		t.Errorf("%+v", got)
-	}
-	if none := collectOne(nil, 1).keyGrants(time.Second); none != nil {
-		t.Errorf("nothing was granted, and it is %+v", none)
-	}
-}
-
-func TestIntervalsAreFewAndNotShort(t *testing.T) {
-	t.Parallel()
-	for _, c := range []struct {
-		length  time.Duration
-		callers int
-		want    time.Duration
-	}{
-		{time.Second, 64, 100 * time.Millisecond}, {10 * time.Minute, 200, 5 * time.Second}, {time.Minute, 64, 500 * time.Millisecond}, {time.Minute, 2048, 5 * time.Second},
-	} {
-		if got := intervalFor(c.length, c.callers); got != c.want {
-			t.Errorf("%v of %d callers: %v, want %v", c.length, c.callers, got, c.want)
-		}
-	}
-}
-
 // Each caller's figures reach the timeline in the interval in which they were made, with
 // their first error.
 func TestTimelineAddsUpCallers(t *testing.T) {
@@ -131,47 +98,4 @@ func TestTimelineAddsUpCallers(t *testing.T) {
 	if f := total.errors[kindOther]; f.count != 3 || f.first != "one" {
 		t.Errorf("%d failures, the first %q; want 3, one", f.count, f.first)
 	}
-}
-
-func TestSlotsOfATimeline(t *testing.T) {
-	t.Parallel()
-	line := newTimeline(250*time.Millisecond, 1, true)
-	for _, c := range []struct {
-		at     time.Duration
-		number int
-		end    time.Duration
-	}{
-		{-1, 0, 100 * time.Millisecond},
-		{0, 0, 100 * time.Millisecond}, {100*time.Millisecond - 1, 0, 100 * time.Millisecond},
-		{100 * time.Millisecond, 1, 200 * time.Millisecond}, {200 * time.Millisecond, 2, forever}, {time.Hour, 2, forever},
-	} {
-		if number, end := line.slot(c.at); number != c.number || end != c.end {
-			t.Errorf("%v is in interval %d until %v, want %d until %v", c.at, number, end, c.number, c.end)
-		}
-	}
-}
-
-// A server that is asked twice as much as it can do answers for some time after the end. In
-// the series that is as fast as before, and arrivals that were never sent failed when they
-// were due.
-func TestSeriesAfterTheEnd(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		c := openScenario(1, 1000)
-		got := fakeDrive(t, c, grantAfter(100*time.Millisecond)).ran(t.Context(), 2*time.Second)
-		before, failed := 0.0, int64(0)
-		for i, p := range got.Series {
-			length := p.Seconds - before
-			before = p.Seconds
-			if rate := float64(p.Granted) / length; i > 1 && (rate < 8 || rate > 12) {
-				t.Errorf("point %d: %v granted per second, want 10", i, rate)
-			}
-			if failed += p.Failed; i+1 == len(got.Series) && float64(p.Failed) > 0.2*float64(failed) {
-				t.Errorf("of %d that failed %d did so in the last interval", failed, p.Failed)
-			}
-		}
-		if before < 6 || before > 8 || failed != got.Failed() {
-			t.Errorf("the series ends after %v s with %d failed of %d", before, failed, got.Failed())
-		}
-	})
 }

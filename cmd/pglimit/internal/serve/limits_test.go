@@ -50,26 +50,19 @@ func TestBadFilesAreRefusedByLineAndField(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
 		"":                                      "there are no limiters",
-		"limiters:\n":                           "there are no limiters",
 		"limiter: {}":                           "line 1: there is no field limiter here, only limiters",
 		"limiters: [a]":                         "line 1: a list is not limiters by name",
 		"limiters:\n  a: 10/s":                  "line 2: `10/s` is not the settings of a limiter: write them like {limit: 10/s burst 20}",
 		"limiters:\n  a: {limit":                "line 2: there is a { that is not closed",
 		"limiters:\n\ta: {limit: 1/s}":          "line 2: indent with spaces, not with a tab",
 		"limiters:\n  a: {limit: 1/s}\n  b: @x": "line 3: nothing can begin with this character: quote text that begins with @, ` or %",
-		"limiters:\n  a:\n    limit: 1/s\n   timeout: 1s\n":                        "line 4: this line is indented otherwise",
-		"limiters:\n  a: 1\n \tb: 1":                                               "line 3: indent with spaces, not with a tab",
-		"limiters:\n  a: {limit: 1/s}\n\n\n  \tb: {limit: 1/s}\n":                  "line 5: indent with spaces, not with a tab",
-		"limiters: {\n  a: {limit: 1/s},\n  b: {limit: 1/s}\n  c: {limit: 1/s}\n}": "line 3: there is a { that is not closed, or no comma",
+		"limiters:\n  a: {limit: 1/s}\n\n\n  \tb: {limit: 1/s}\n": "line 5: indent with spaces, not with a tab",
 		"a text":                               "line 1: `a text` is not a file of limiters: write \"limiters:\", and",
 		"limiters:\n  a:\n":                    "line 2: limiters.a: limit is missing",
 		"limiters: {a: {limit: 1/s}}\n---\n{}": "more than one YAML document",
 		"limiters:\n  a: {limit: 1/s}\n  a: {limit: 2/s}": `line 3: mapping key "a" already defined at line 2`,
-		"limiters:\n  a:\n    limit: 1/s\n    limit: 2/s": `line 4: mapping key "limit" already defined at line 3`,
 		"limiters:\n  \"\": {limit: 1/s}":                 "line 2: limiters.: the name is empty",
 		"limiters:\n  a: {limit: 1/s}\n  ~: {limit: 1/s}": "line 3: a name is missing here, or is ~ or null",
-		"limiters:\n  null: {limit: 1/s}":                 "line 2: a name is missing here",
-		"limiters:\n  a:\n    ~: 5\n    limit: 1/s":       "line 3: a name is missing here",
 	} {
 		if _, err := parse([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, not %s", text, err, want)
@@ -77,7 +70,6 @@ func TestBadFilesAreRefusedByLineAndField(t *testing.T) {
 	}
 	for field, want := range map[string]string{
 		"limit: ten":                                         `line 3: limiters.a: limit "ten": it must be tokens/period`,
-		"limit: 10/0s":                                       "line 3: limiters.a: limit period is 0s",
 		"limit: 10/s burst 0":                                `line 3: limiters.a: limit burst is 0: it must be at least 1`,
 		"limit: 1/s\n    strategy: redis":                    `line 4: limiters.a: strategy is "redis": there is no strategy "redis", only token_bucket`,
 		"strategy: exclusion_range\n    limit: 2/s":          "line 4: limiters.a: limit burst is 2",
@@ -89,17 +81,11 @@ func TestBadFilesAreRefusedByLineAndField(t *testing.T) {
 		"limit: 1/s\n    durability: hard":                   "line 4: limiters.a: durability",
 		"limit: 1/s\n    id_ttl: 48h":                        "line 4: limiters.a: id_ttl is 48h0m0s: it must be from 1ms to 24h0m0s",
 		"limit: 1/s\n    lanes: -1":                          "line 4: limiters.a: lanes is -1",
-		"limit: 1/s\n    max_waiting: -1":                    "line 4: limiters.a: max_waiting is -1",
-		"limit: 1/s\n    memory_ttl: -1s":                    "line 4: limiters.a: memory_ttl is -1s",
-		"limit: 1/s\n    lease_ttl: 1m":                      "line 4: limiters.a: lease_ttl is 1m0s",
 		"limit: 1/s\n    strategy: upsert\n    leases: true": "line 5: limiters.a: leases is more than the strategy upsert can do: only token_bucket can",
 		"limit: 1/s\n    strategy: upsert\n    block: {after: 1, within: 1s, for: 1s, max: 1s}":  "line 5: limiters.a: block is more than the strategy upsert can do: only token_bucket can",
-		"limit: 1/s\n    block: {after: 1, within: 1s, for: 999ms, max: 1s}":                     "line 4: limiters.a: block for is 999ms: it must be at least 1s, which a token of 1/1s takes",
 		"limit: 1/s\n    leases: true\n    block: {after: 1, within: 1s, for: 1s, max: 1s}":      "line 4: limiters.a: leases is true: with block it must be false",
-		"limit: 1/s\n    block: {after: 1}":                                                      "line 4: limiters.a: block within is missing, or 0: it must be positive",
 		"limit: 1/s\n    block: {after: 1, within: 1s, for: 1s}":                                 "line 4: limiters.a: block max is missing, or 0: it must be from for, 1s, to 87600h0m0s",
 		"limit: 1/s\n    block:\n      after: 1\n      within: 1s\n      for: 2s\n      max: 1s": "line 8: limiters.a: block max is 1s: it must be from for, 2s",
-		"limit: 1/s\n    block: {within: 1s, for: 1s, max: 1s}":                                  "line 4: limiters.a: block after is missing, or 0: it must be at least 1",
 		"limit: 1/s\n    block: {befor: 1}":                                                      "line 4: there is no field befor here, only after, within, for, max, forget",
 		"limit: 1/s\n    new_keys: many":                                                         `line 4: limiters.a: new_keys limit "many": it must be tokens/period`,
 		"limit: 1/s\n    strategy: exclusion_range\n    new_keys: 2/s":                           "line 5: limiters.a: new_keys burst is 2: exclusion_range keeps a burst of 1 only",

@@ -72,6 +72,9 @@ func TestOfSeveralEachGetsItsOwnError(t *testing.T) {
 				t.Errorf("request %d, %+v: %+v, fails with %q", i, r, d, fails)
 			}
 		}
+		// If all fail, nothing was taken, and the answer is the failure.
+		w = s.answers(request(http.MethodPost, "/v1/allow", `{"requests":[{"limiter":"login","key":"a","id":"away"},{"limiter":"login","key":"b","id":"away"}]}`))
+		isProblem(t, w, 503, "", "no decision is known")
 		if err := s.Close(t.Context()); err != nil {
 			t.Error(err)
 		}

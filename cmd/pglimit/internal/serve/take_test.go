@@ -125,9 +125,6 @@ func TestTimesAreRoundedUp(t *testing.T) {
 	}
 }
 
-// down fails the requests of one limiter.
-type down struct{ *pglimittest.Strategy }
-
 // Half a surrogate pair is refused, and what only looks like one is not.
 func TestUnicodeKeysStayApart(t *testing.T) {
 	t.Parallel()

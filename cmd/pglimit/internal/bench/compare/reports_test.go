@@ -40,27 +40,6 @@ func (p Pair) figure(t *testing.T, name string) Figure {
 	return Figure{}
 }
 
-func TestNoiseIsTold(t *testing.T) {
-	t.Parallel()
-	for _, c := range []struct {
-		what   string
-		before []float64
-		after  []float64
-		ratio  float64
-		noise  bool
-	}{
-		{"one run each, below 15 %", []float64{100}, []float64{110}, 1.1, true},
-		{"one run each, above 15 %", []float64{100}, []float64{150}, 1.5, false},
-		{"rounds that overlap", []float64{90, 100, 120}, []float64{110, 125, 130}, 1.25, true},
-		{"rounds that do not", []float64{99, 100, 101}, []float64{109, 110, 111}, 1.1, false},
-	} {
-		got := of(t, report("s", "a", c.before...), report("s", "a", c.after...)).Pairs[0].figure(t, "grants/s")
-		if got.Ratio != c.ratio || got.Noise != c.noise || got.Old.Runs != len(c.before) || !got.MoreBetter {
-			t.Errorf("%s: %+v, want a ratio of %v, and noise %v", c.what, got, c.ratio, c.noise)
-		}
-	}
-}
-
 func TestWhatIsCompared(t *testing.T) {
 	t.Parallel()
 	pair := of(t, report("s", "a", 100), report("s", "a", 200)).Pairs[0]
@@ -87,18 +66,6 @@ func TestUnknownFigures(t *testing.T) {
 	}
 	if _, err := json.Marshal(c); err != nil {
 		t.Error(err)
-	}
-}
-
-func TestWhatIsNotInBothIsNamed(t *testing.T) {
-	t.Parallel()
-	before, after := report("s", "a", 100), report("s", "a", 100)
-	gone, come := report("s", "b", 1), report("t", "a", 1)
-	before.Runs = append(before.Runs, gone.Runs...)
-	after.Runs, after.Scenarios = append(after.Runs, come.Runs...), append(after.Scenarios, come.Scenarios...)
-	c := of(t, before, after)
-	if len(c.Pairs) != 1 || strings.Join(c.OnlyOld, ";") != "b, s" || strings.Join(c.OnlyNew, ";") != "a, t" {
-		t.Errorf("%+v", c)
 	}
 }
 

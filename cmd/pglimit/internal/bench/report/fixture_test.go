@@ -17,15 +17,3 @@ func seven() result.Report {
 	return resulttest.WriteUp("token_bucket", "upsert", "for_update_nowait", "exclusion_range",
 		"published_for_update_nowait", "published_exclusion", "published_upsert")
 }
-
-// twoLimits is a run in which exclusion_range had another limit than the others, both large.
-func twoLimits() result.Report {
-	r := resulttest.WriteUp("token_bucket", "upsert", "for_update_nowait", "exclusion_range")
-	for i := range r.Runs {
-		r.Runs[i].KeyGrants.Bound = 1_100_000
-		if r.Runs[i].Strategy == "exclusion_range" {
-			r.Runs[i].KeyGrants.Bound = 1_000_001
-		}
-	}
-	return r
-}

@@ -50,20 +50,6 @@ func find(t *testing.T, all []picture, title string) picture {
 	return all[i]
 }
 
-func TestTwelvePanelsInTheWriteUpsOrder(t *testing.T) {
-	t.Parallel()
-	var numbers []string
-	for _, p := range pictures(t, seven()) {
-		if number, _, numbered := strings.Cut(p.title, ". "); numbered {
-			numbers = append(numbers, number)
-		}
-	}
-	want := strings.Fields("1a 1b 2a 2b 3a 3b 4 5 6 7 8 9 10 11 12")
-	if !slices.Equal(numbers, want) {
-		t.Errorf("got %q, want %q", numbers, want)
-	}
-}
-
 // The numbers behind a picture are those of the runs.
 func TestTablesHaveTheFiguresOfTheRuns(t *testing.T) {
 	t.Parallel()
@@ -114,87 +100,5 @@ func TestTablesHaveTheFiguresOfTheRuns(t *testing.T) {
 				}
 			}
 		}
-	}
-}
-
-// Tokens of the busiest key are drawn beside what its limit allows.
-func TestLimitIsDrawn(t *testing.T) {
-	t.Parallel()
-	p := find(t, pictures(t, seven()), "Tokens granted in each 10\u00a0s, against the limit")
-	if !strings.Contains(p.text, `class="limit"`) || !strings.Contains(p.text, "the limit: at most 6") {
-		t.Error("there is no line for the limit")
-	}
-	for _, row := range p.table[1:] {
-		for _, cell := range row[1:] {
-			if n, err := strconv.Atoi(cell); err != nil || n > 6 {
-				t.Errorf("at %s s: %q", row[0], cell)
-			}
-		}
-	}
-}
-
-func TestTwoLimitsAreToldApart(t *testing.T) {
-	t.Parallel()
-	p := find(t, pictures(t, twoLimits()), "Tokens granted in each 10\u00a0s, against the limit")
-	for _, want := range []string{
-		">at most 1,000,001<", ">at most 1,100,000<",
-		": 1,000,001 for exclusion_range; 1,100,000 for token_bucket, upsert, for_update_nowait. No line may cross its own.",
-	} {
-		if !strings.Contains(p.text, want) {
-			t.Errorf("there is no %q in %s", want, p.text[:2000])
-		}
-	}
-}
-
-// Nothing is drawn of what did not happen: it is said.
-func TestWhatDidNotHappenIsSaid(t *testing.T) {
-	t.Parallel()
-	quiet := resulttest.WriteUp("token_bucket", "upsert")
-	page := write(t, quiet)
-	if !strings.Contains(page, "No request failed; no deadlock.") {
-		t.Error("it is not said that nothing failed")
-	}
-	for _, p := range pictures(t, quiet) {
-		if strings.Contains(p.title, "failed") || strings.Contains(p.title, "Deadlocks") {
-			t.Errorf("there is a picture %q", p.title)
-		}
-	}
-	loud := resulttest.WriteUp()
-	if strings.Contains(write(t, loud), "No request failed") {
-		t.Error("it is said that nothing failed, although something did")
-	}
-	find(t, pictures(t, loud), "Requests failed over time")
-	for i := range quiet.Runs {
-		quiet.Runs[i].Deadlocks = nil
-	}
-	if page := write(t, quiet); strings.Contains(page, "no deadlock") || !strings.Contains(page, "Whether there were deadlocks is not known of all runs.") {
-		t.Error("deadlocks that could not be counted are called none")
-	}
-}
-
-// A strategy looks the same in every picture of every report.
-func TestStrategiesKeepTheirStyle(t *testing.T) {
-	t.Parallel()
-	style := map[string]string{}
-	for _, r := range []result.Report{seven(), resulttest.Report(), resulttest.Capacity(), resulttest.WriteUp("published_upsert", "upsert")} {
-		for _, swatch := range regexp.MustCompile(`<li class="(s\d+)">.*?</svg>(\w+)`).FindAllStringSubmatch(write(t, r), -1) {
-			if before, known := style[swatch[2]]; known && before != swatch[1] {
-				t.Fatalf("%s is drawn as %s and as %s", swatch[2], before, swatch[1])
-			}
-			style[swatch[2]] = swatch[1]
-		}
-	}
-	if len(style) != 7 {
-		t.Errorf("%d strategies are in legends, want 7: %v", len(style), style)
-	}
-	seen := map[string]bool{}
-	for strategy, class := range style {
-		if seen[class] {
-			t.Errorf("%s is drawn as another one", strategy)
-		}
-		seen[class] = true
-	}
-	if unknown := write(t, resulttest.WriteUp("my_own", "token_bucket")); !strings.Contains(unknown, `<li class="s11">`) {
-		t.Error("a strategy that is not known takes the place of one that is")
 	}
 }

@@ -3,7 +3,6 @@ package report
 import (
 	"testing"
 
-	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/result"
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/result/resulttest"
 )
 
@@ -37,31 +36,5 @@ func TestThinKeepsCountsAndWorst(t *testing.T) {
 				t.Errorf("%s, %d in one: %d intervals, want %d", run.Strategy, every, len(intervals), want)
 			}
 		}
-	}
-}
-
-func TestJoinedLatencyIsWeighted(t *testing.T) {
-	t.Parallel()
-	got := joined(result.PointLatency{Mean: 100, P50: 90, P99: 300, Max: 400}, 3, result.PointLatency{Mean: 200, P50: 190, P99: 250, Max: 900}, 1)
-	if want := (result.PointLatency{Mean: 125, P50: 115, P99: 300, Max: 900}); got != want {
-		t.Errorf("got %+v, want %+v", got, want)
-	}
-	if got := joined(result.PointLatency{}, 0, result.PointLatency{}, 0); got != (result.PointLatency{}) {
-		t.Errorf("of nothing: %+v", got)
-	}
-}
-
-func TestSparseKeepsWhatPeopleKnow(t *testing.T) {
-	t.Parallel()
-	var curve []result.CurvePoint
-	for percent := 0.0; percent < 99.99; percent += 0.05 {
-		curve = append(curve, result.CurvePoint{Percent: percent, US: percent})
-	}
-	for _, percent := range []float64{99, 99.9, 99.99} {
-		curve = append(curve, result.CurvePoint{Percent: percent, US: 1})
-	}
-	kept := sparse(curve)
-	if len(kept) > 60 || len(kept) < 25 {
-		t.Errorf("%d points of %d are kept", len(kept), len(curve))
 	}
 }

@@ -89,53 +89,6 @@ func TestFigureOfSeveralRuns(t *testing.T) {
 	}
 }
 
-func TestFigureLeavesTheRunsInTheirOrder(t *testing.T) {
-	t.Parallel()
-	row := ofRates(3, 1, 2)
-	row.Figure(grantsOf)
-	if row.Runs[0].Round != 1 || row.Runs[1].Round != 2 || row.Runs[2].Round != 3 {
-		t.Errorf("%+v", row.Runs)
-	}
-}
-
-func TestSpreadIsAShareOfTheMedian(t *testing.T) {
-	t.Parallel()
-	for _, c := range []struct {
-		rates []float64
-		want  float64
-	}{
-		{[]float64{90, 100, 110}, 0.2}, {[]float64{100}, 0}, {[]float64{0, 0}, 0}, {nil, 0}, {[]float64{math.NaN()}, 0},
-	} {
-		if got := ofRates(c.rates...).Figure(grantsOf).Spread(); math.Abs(got-c.want) > 1e-9 {
-			t.Errorf("%v lie apart by %v, want %v", c.rates, got, c.want)
-		}
-	}
-}
-
-func TestMainFigureIsWhatTheScenarioComparesBy(t *testing.T) {
-	t.Parallel()
-	run := Run{GrantsPerSecond: 1, DenialsPerSecond: 2, DecisionsPerSecond: 3}
-	for by, want := range map[string]float64{ByGrants: 1, ByDenials: 2, ByDecisions: 3, "": 3} {
-		if got := (Scenario{CompareBy: by}).Main(run); got != want {
-			t.Errorf("by %q: %v, want %v", by, got, want)
-		}
-	}
-}
-
-// The run that is drawn is the one that the table's figure is of.
-func TestTypicalRunHasTheMedian(t *testing.T) {
-	t.Parallel()
-	s := Scenario{CompareBy: ByGrants}
-	for _, c := range []struct {
-		rates []float64
-		round int
-	}{{[]float64{7}, 1}, {[]float64{9, 1, 5}, 3}, {[]float64{9, 1, 7, 5}, 4}, {[]float64{2, 2}, 1}} {
-		if got := ofRates(c.rates...).Typical(s); got.Round != c.round {
-			t.Errorf("%v: round %d is typical, want %d", c.rates, got.Round, c.round)
-		}
-	}
-}
-
 func TestFailedShareIsOfAllRequests(t *testing.T) {
 	t.Parallel()
 	run := Run{Decisions: 6, Errors: map[string]int64{"timeout": 1, "40P01": 3}, RoundTrips: 9, Contended: 3}
@@ -151,15 +104,5 @@ func TestFailedShareIsOfAllRequests(t *testing.T) {
 	}
 	if all := (Run{Errors: map[string]int64{"timeout": 2}}); all.FailedShare() != 1 {
 		t.Errorf("%v of the requests failed, want all", all.FailedShare())
-	}
-}
-
-func TestIntervalOfASeries(t *testing.T) {
-	t.Parallel()
-	if got := (Run{Series: []Point{{Seconds: 0.5}, {Seconds: 1}}}).Interval(); got != 0.5 {
-		t.Errorf("%v, want 0.5", got)
-	}
-	if got := (Run{}).Interval(); got != 0 {
-		t.Errorf("%v without a series", got)
 	}
 }

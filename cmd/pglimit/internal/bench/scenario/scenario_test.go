@@ -61,20 +61,6 @@ func TestExactLimiterKeepsTheScaledCriterion(t *testing.T) {
 	}
 }
 
-func TestLoopIsOpenIfThereIsARate(t *testing.T) {
-	t.Parallel()
-	for _, c := range []struct {
-		phases []Phase
-		open   bool
-	}{
-		{[]Phase{{0, 0, time.Second}}, false}, {[]Phase{{5, 5, time.Second}}, true}, {[]Phase{{0, 5, time.Second}}, true}, {[]Phase{{5, 0, time.Second}}, true},
-	} {
-		if s := (Scenario{Phases: c.phases}); s.Open() != c.open {
-			t.Errorf("%+v: open: %v", c.phases, s.Open())
-		}
-	}
-}
-
 // The suite does not have the write-up, and all have a name of their own.
 func TestNamesOfScenarios(t *testing.T) {
 	t.Parallel()
@@ -173,16 +159,9 @@ func TestDescriptionLeavesOutWhatGoesWithoutSaying(t *testing.T) {
 		change func(*Scenario)
 		want   func(*result.Parameters)
 	}{
-		"a closed loop": {func(*Scenario) {}, func(*result.Parameters) {}},
 		"one rate": {
 			func(s *Scenario) { s.Phases = []Phase{{50, 50, 5 * time.Second}} },
 			func(p *result.Parameters) { p.Loop, p.RPS, p.Arrivals = "open", 50, Poisson },
-		},
-		"a ramp": {
-			func(s *Scenario) { s.Phases, s.Arrivals = []Phase{{0, 50, 5 * time.Second}}, Constant },
-			func(p *result.Parameters) {
-				p.Loop, p.Arrivals, p.Phases = "open", Constant, []result.Phase{{From: 0, To: 50, Seconds: 5}}
-			},
 		},
 		"two rates": {
 			func(s *Scenario) { s.Phases = []Phase{{50, 50, 2 * time.Second}, {60, 60, 3 * time.Second}} },
@@ -196,11 +175,6 @@ func TestDescriptionLeavesOutWhatGoesWithoutSaying(t *testing.T) {
 			func(p *result.Parameters) {
 				p.Cost, p.Costs = 5, []result.Cost{{Tokens: 5, Share: 0.25}, {Tokens: 1, Share: 0.75}}
 			},
-		},
-		"one cost": {func(s *Scenario) { s.Costs = []Cost{{5, 3}} }, func(p *result.Parameters) { p.Cost = 5 }},
-		"zipf": {
-			func(s *Scenario) { s.Distribution = Zipf },
-			func(p *result.Parameters) { p.Distribution, p.Exponent = Zipf, 1.1 },
 		},
 	} {
 		s := Custom()

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"sync"
 	"testing"
 	"time"
 
@@ -17,16 +16,6 @@ import (
 	"github.com/pglimit/ratelimit/migrations"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
-
-// server is one migrated throwaway for the tests that do not restart it.
-var server = sync.OnceValues(func() (s *pgserver.Server, err error) {
-	if s, err = startServer(); err == nil {
-		stop = s.Stop
-	}
-	return s, err
-})
-
-var stop = func() error { return nil }
 
 // startServer leaves nothing running if there is an error.
 func startServer() (*pgserver.Server, error) {
@@ -47,34 +36,27 @@ func startServer() (*pgserver.Server, error) {
 	return s, nil
 }
 
-func TestMain(m *testing.M) {
-	code := m.Run()
-	if err := stop(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		code = 1
-	}
-	os.Exit(code)
-}
-
-// newPool skips where this machine can run no Postgres.
+// newPool is on a server of the test's own. It skips where this machine can run no Postgres.
 func newPool(t *testing.T) *pgxpool.Pool {
 	t.Helper()
-	s, err := server()
-	return poolOn(t, s, err)
+	_, pool := newServer(t)
+	return pool
 }
 
-func poolOn(t *testing.T, s *pgserver.Server, err error) *pgxpool.Pool {
+func newServer(t *testing.T) (*pgserver.Server, *pgxpool.Pool) {
 	t.Helper()
+	s, err := startServer()
 	if err != nil {
 		if os.Getenv("CI") == "true" {
 			t.Fatal(err)
 		}
 		t.Skip(err)
 	}
+	t.Cleanup(func() { must(t, s.Stop()) })
 	pool, err := pgxpool.New(t.Context(), s.URL(""))
 	must(t, err)
 	t.Cleanup(pool.Close)
-	return pool
+	return s, pool
 }
 
 var limit = rate.PerSecond(1_000_000).WithBurst(1000)
@@ -157,22 +139,6 @@ func awaitLocked(t *testing.T, pool *pgxpool.Pool, target Target, n int) []strin
 		}
 		if time.Now().After(deadline) {
 			t.Fatalf("%d keys are locked, want %d", len(keys), n)
-		}
-	}
-}
-
-// awaitTransactions returns once the session of the target was seen in so many transactions.
-func awaitTransactions(t *testing.T, pool *pgxpool.Pool, target Target, n int) {
-	t.Helper()
-	seen := map[time.Time]bool{}
-	for deadline := time.Now().Add(time.Minute); len(seen) < n; {
-		var began *time.Time
-		must(t, pool.QueryRow(t.Context(), "select max(xact_start) from pg_stat_activity where application_name = left($1, 63)", target.Application).Scan(&began))
-		if began != nil {
-			seen[*began] = true
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("the session began %d transactions, want %d", len(seen), n)
 		}
 	}
 }

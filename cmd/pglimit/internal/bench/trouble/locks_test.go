@@ -2,14 +2,9 @@ package trouble
 
 import (
 	"context"
-	"errors"
-	"math/rand/v2"
 	"strings"
-	"sync"
 	"testing"
 	"time"
-
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/pglimit/ratelimit/internal/postgres"
 	"github.com/pglimit/ratelimit/internal/published"
@@ -20,10 +15,9 @@ import (
 // The rows of one key are held; a caller of that key waits, and nobody else does.
 func TestACallerOfAnotherKeyIsNotHeldUp(t *testing.T) {
 	t.Parallel()
+	pool := newPool(t)
 	for _, s := range []rate.Strategy{strategies.TokenBucket{}, strategies.Upsert{}, strategies.ForUpdateNowait{}} {
 		t.Run(s.Name(), func(t *testing.T) {
-			t.Parallel()
-			pool := newPool(t)
 			target := newTarget(t, pool, s, 20)
 			bystander := target
 			bystander.Limiter, bystander.Keys = "another limiter of "+t.Name(), nil
@@ -92,101 +86,6 @@ func TestKeysAreLockedInTurn(t *testing.T) {
 	}
 }
 
-// Two sessions hold many of the keys that calls for several keys at once want.
-func TestNoDeadlockWithCallsForSeveralKeys(t *testing.T) {
-	t.Parallel()
-	for _, s := range []rate.Strategy{strategies.TokenBucket{}, strategies.Upsert{}, strategies.ForUpdateNowait{}} {
-		t.Run(s.Name(), func(t *testing.T) {
-			t.Parallel()
-			pool := newPool(t)
-			target := newTarget(t, pool, s, 12)
-			other := target
-			other.Application = "2nd " + target.Application
-			first := start(t, Plan{LockShare: 0.4, LockFor: 3 * time.Millisecond, Seed: 1}, target)
-			second := start(t, Plan{LockShare: 0.4, LockFor: 3 * time.Millisecond, Seed: 2}, other)
-			ctx, cancel := context.WithCancel(t.Context())
-			defer cancel()
-			var calling sync.WaitGroup
-			for caller := range uint64(3) {
-				calling.Go(func() {
-					random := rand.New(rand.NewPCG(caller, 1))
-					for ctx.Err() == nil {
-						var requests []rate.Request
-						for _, i := range random.Perm(len(target.Keys))[:6] {
-							requests = append(requests, request(target.Limiter, target.Keys[i]))
-						}
-						_, err := s.Take(t.Context(), postgres.OnPool(pool), requests)
-						var pg *pgconn.PgError
-						if errors.As(err, &pg) && pg.Code == deadlockDetected {
-							t.Error(err)
-						}
-					}
-				})
-			}
-			for began := time.Now(); time.Since(began) < 500*time.Millisecond; {
-				awaitTransactions(t, pool, target, 12)
-				awaitTransactions(t, pool, other, 12)
-			}
-			cancel()
-			calling.Wait()
-			if a, b := first.stop(t), second.stop(t); a.RowLocks < 10 || b.RowLocks < 10 || a.Lost+b.Lost > 0 {
-				t.Errorf("%+v, %+v", a, b)
-			}
-			noSession(t, pool, target) // a session that ends has reported its statistics
-			noSession(t, pool, other)
-			var deadlocks int64
-			must(t, pool.QueryRow(t.Context(), "select deadlocks from pg_stat_database where datname = current_database()").Scan(&deadlocks))
-			if deadlocks > 0 {
-				t.Errorf("%d deadlocks", deadlocks)
-			}
-		})
-	}
-}
-
-// A key that callers ask for all the time is locked all the same.
-func TestAHotKeyIsLockedToo(t *testing.T) {
-	t.Parallel()
-	pool := newPool(t)
-	s := strategies.TokenBucket{}
-	target := newTarget(t, pool, s, 1)
-	ctx, cancel := context.WithCancel(t.Context())
-	var calling sync.WaitGroup
-	for range 4 {
-		calling.Go(func() {
-			for ctx.Err() == nil {
-				_, _ = s.Take(ctx, postgres.OnPool(pool), []rate.Request{request(target.Limiter, target.Keys[0])})
-			}
-		})
-	}
-	r := start(t, Plan{LockShare: 0.01, LockFor: 10 * time.Millisecond}, target)
-	for range 5 {
-		awaitLocked(t, pool, target, 1)
-	}
-	cancel()
-	calling.Wait()
-	if report := r.stop(t); report.RowLocks < 2 {
-		t.Errorf("%+v", report)
-	}
-}
-
-// A session that is ended by somebody else comes back.
-func TestALostSessionComesBack(t *testing.T) {
-	t.Parallel()
-	pool := newPool(t)
-	target := newTarget(t, pool, strategies.Upsert{}, 5)
-	r := start(t, Plan{LockShare: 1, LockFor: 200 * time.Millisecond}, target)
-	awaitLocked(t, pool, target, 5)
-	var ended int
-	must(t, pool.QueryRow(t.Context(), "select count(pg_terminate_backend(pid, 5000)) from pg_stat_activity where application_name = $1", target.Application).Scan(&ended))
-	if ended != 1 {
-		t.Errorf("%d sessions were ended", ended)
-	}
-	awaitLocked(t, pool, target, 5)
-	if report := r.stop(t); report.Lost != 1 {
-		t.Errorf("%+v", report)
-	}
-}
-
 func TestWhatCannotBeLockedIsAnError(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
@@ -201,30 +100,4 @@ func TestWhatCannotBeLockedIsAnError(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "password") {
 		t.Errorf("a wrong password: %v", err)
 	}
-}
-
-// exclusion_range locks no rows, so locked rows hold none of its callers up: neither a denial nor
-// the grant that follows the range that is held.
-func TestLocksDoNotTouchExclusionRange(t *testing.T) {
-	t.Parallel()
-	pool := newPool(t)
-	s := strategies.ExclusionRange{}
-	target := Target{Database: pool.Config().ConnConfig, Application: "trouble range", Table: "pglimit.exclusion_range", Limiter: "range", Keys: []string{"k"}}
-	take := func() rate.Decision {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
-		r := rate.Request{Limiter: target.Limiter, Key: "k", Limit: rate.Every(200 * time.Millisecond), Tokens: 1, Unit: 1}
-		decisions, err := s.Take(ctx, postgres.OnPool(pool), []rate.Request{r})
-		must(t, err)
-		return decisions[0]
-	}
-	take()
-	r := start(t, Plan{LockShare: 1, LockFor: time.Hour}, target)
-	awaitLocked(t, pool, target, 1)
-	for deadline := time.Now().Add(time.Minute); !take().Allowed; {
-		if time.Now().After(deadline) {
-			t.Fatal("nothing is granted")
-		}
-	}
-	r.stop(t)
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"math"
-	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -50,30 +49,6 @@ func TestHowManyKeysAreLocked(t *testing.T) {
 		if h.atATime != test.want {
 			t.Errorf("%v of %d keys are %d, want %d", test.share, test.keys, h.atATime, test.want)
 		}
-	}
-}
-
-func TestKeysAreDrawnBySeed(t *testing.T) {
-	t.Parallel()
-	target := Target{Keys: strings.Split("abcdefghijklmnopqrstuvwxyz", "")}
-	draw := func(seed uint64) (drawn []string) {
-		h := newHolder(Plan{LockShare: 0.2, Seed: seed}, target)
-		for range 50 {
-			keys := h.choose()
-			unique := slices.Compact(slices.Sorted(slices.Values(keys)))
-			if len(keys) != 5 || len(unique) != 5 {
-				t.Errorf("chosen are %q", keys)
-			}
-			drawn = append(drawn, keys...)
-		}
-		return drawn
-	}
-	first := draw(1)
-	if !slices.Equal(first, draw(1)) || slices.Equal(first, draw(2)) {
-		t.Error("the seed has no say")
-	}
-	if got := len(slices.Compact(slices.Sorted(slices.Values(first)))); got != 26 {
-		t.Errorf("in 50 draws of 5 letters there are %d of 26", got)
 	}
 }
 

@@ -11,9 +11,7 @@ import (
 // Both kinds of trouble at once: rows are held before the restart and after it.
 func TestLocksGoOnAfterARestart(t *testing.T) {
 	t.Parallel()
-	server, err := startServer()
-	pool := poolOn(t, server, err)
-	t.Cleanup(func() { must(t, server.Stop()) })
+	server, pool := newServer(t)
 	target := newTarget(t, pool, strategies.TokenBucket{}, 3)
 	restarted := make(chan struct{})
 	target.Restart = func(ctx context.Context) error {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -129,42 +128,5 @@ func TestRoundTripsOfTheStrategies(t *testing.T) {
 				t.Errorf("%s, allowed %v: %d round trips, want %d", s.Name(), allowed, got, want)
 			}
 		}
-	}
-}
-
-// The meter may be read while connections come, count and go; its sums never go down.
-func TestReadingBesideCounting(t *testing.T) {
-	t.Parallel()
-	const callers, each = 4, 300
-	pool, meter := open(t, serverURL(t), 3, 0)
-	ctx, cancel := context.WithCancel(t.Context())
-	var reader, working sync.WaitGroup
-	reader.Go(func() {
-		for before := meter.Count(); ctx.Err() == nil; {
-			now := meter.Count()
-			since := now.Since(before)
-			if since.Trips < 0 || since.SetUp < 0 || since.Connections < 0 {
-				t.Errorf("%+v after %+v", now, before)
-			}
-			before = now
-		}
-	})
-	for range callers {
-		working.Go(func() {
-			for i := range each {
-				if _, err := pool.Exec(ctx, "select 1", pgx.QueryExecModeSimpleProtocol); err != nil {
-					t.Error(err)
-				}
-				if i%50 == 0 {
-					pool.Reset()
-				}
-			}
-		})
-	}
-	working.Wait()
-	cancel()
-	reader.Wait()
-	if got := meter.Count(); got.Trips != callers*each || got.Connections <= 3 {
-		t.Errorf("counted %+v for %d queries", got, callers*each)
 	}
 }

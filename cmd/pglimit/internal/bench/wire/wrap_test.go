@@ -13,7 +13,6 @@ import (
 	"math/big"
 	"net"
 	"net/url"
-	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -92,20 +91,6 @@ func TestTLS(t *testing.T) {
 	checkTrips(t, address, func(t *testing.T, conn *pgx.Conn) {
 		if _, ok := conn.PgConn().Conn().(*tls.Conn); !ok {
 			t.Errorf("it is a %T", conn.PgConn().Conn())
-		}
-	})
-}
-
-func TestUnixSockets(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	listener, err := net.Listen("unix", filepath.Join(dir, ".s.PGSQL.5432"))
-	if err != nil {
-		t.Skip(err) // the path may be too long for a socket
-	}
-	checkTrips(t, relay(t, listener, dir, nil)+"&port=5432", func(t *testing.T, conn *pgx.Conn) {
-		if network := conn.PgConn().Conn().RemoteAddr().Network(); network != "unix" {
-			t.Errorf("it is a %s", network)
 		}
 	})
 }
