@@ -42,8 +42,8 @@ func TestNewNamesWhatItRefuses(t *testing.T) {
 			t.Errorf("got error %v, want one with %q", err, test.want)
 		}
 	}
-	if _, err := New(pool, some, Config{Pause: -1, Grace: -1}); err != nil {
-		t.Errorf("no pause and no grace: got %v, want no error", err)
+	if _, err := New(pool, some, Config{Pause: -1}); err != nil {
+		t.Errorf("no pause: got %v, want no error", err)
 	}
 }
 

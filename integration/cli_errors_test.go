@@ -70,7 +70,6 @@ func cliRefusesWrongCommandLines(t *testing.T, c cli) {
 		{`--all is --to 0`, []string{"migrate", "down", "--to", "3", "--all"}},
 		{`takes no arguments`, []string{"cleanup", "now"}},
 		{`--interval is 0s`, []string{"cleanup", "--interval", "0"}},
-		{`--grace is -1s`, []string{"cleanup", "--grace", "-1s"}},
 		{`--metrics goes without --once`, []string{"cleanup", "--once", "--metrics", ":9187"}},
 		{`--metrics is "9187": missing port in address: write it like 127.0.0.1:8080`, []string{"cleanup", "--metrics", "9187"}},
 	} {

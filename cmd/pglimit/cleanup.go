@@ -39,7 +39,6 @@ type cleanupFlags struct {
 	batchSize int
 	pause     time.Duration
 	timeout   time.Duration
-	grace     time.Duration
 	metrics   string
 }
 
@@ -78,10 +77,9 @@ func newCleanupCommand(a *app) *cobra.Command {
 	flags.IntVar(&f.batchSize, "batch-size", 1000, "about how many `ROWS` a batch looks at")
 	flags.DurationVar(&f.pause, "pause", 10*time.Millisecond, "`TIME` between two batches, on average; 0 for none")
 	flags.DurationVar(&f.timeout, "timeout", 5*time.Second, "longest `TIME` of a batch: one that takes longer is tried again at half the size")
-	flags.DurationVar(&f.grace, "grace", 10*time.Second, "`TIME` that the batch under way may still take when told to stop (not with --once); 0 for none")
 	flags.StringVar(&f.metrics, "metrics", "", "`ADDRESS` to answer GET /metrics on: host:port, or :port to accept connections from other machines; not with --once")
 	flags.BoolVarP(&f.verbose, "verbose", "v", false, "log runs that removed nothing, too")
-	noFiles(cmd, "interval", "batch-size", "pause", "timeout", "grace", "metrics")
+	noFiles(cmd, "interval", "batch-size", "pause", "timeout", "metrics")
 	return cmd
 }
 
@@ -95,8 +93,6 @@ func (f cleanupFlags) check() error {
 		return fmt.Errorf("--pause is %v: it must not be negative", f.pause)
 	case f.timeout <= 0:
 		return fmt.Errorf("--timeout is %v: it must be longer than zero", f.timeout)
-	case f.grace < 0:
-		return fmt.Errorf("--grace is %v: it must not be negative", f.grace)
 	case f.metrics != "" && f.once:
 		return errors.New("--metrics goes without --once: Prometheus finds nobody when the run is over")
 	}
@@ -109,15 +105,11 @@ func (f cleanupFlags) config(logger *slog.Logger) cleanup.Config {
 		BatchSize: f.batchSize,
 		Pause:     f.pause,
 		Timeout:   f.timeout,
-		Grace:     f.grace,
 		Logger:    logger,
 	}
 	// Config takes 0 for its default.
 	if f.pause == 0 {
 		config.Pause = -1
-	}
-	if f.grace == 0 {
-		config.Grace = -1
 	}
 	return config
 }
@@ -168,7 +160,6 @@ func (a *app) clean(ctx context.Context, pool *pgxpool.Pool, f cleanupFlags) err
 	case <-ctx.Done():
 	case failed = <-hopeless:
 	}
-	// The Cleaner has a grace period of its own; a second Ctrl-C kills.
 	if err := cleaner.Stop(context.WithoutCancel(ctx)); err != nil {
 		return err
 	}
