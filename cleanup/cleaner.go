@@ -7,14 +7,12 @@ import (
 	"sync"
 	"time"
 
-	"github.com/go-co-op/gocron/v2"
-
 	"github.com/pglimit/ratelimit/internal/postgres"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
-// JobName names the cleanup: as a gocron job, and in the tables pglimit.schedule
-// and pglimit.job_locks.
+// JobName names the cleanup: as a gocron job, in the table pglimit.schedule, and
+// as the key of its permit.
 const JobName = "pglimit.cleanup"
 
 // Cleaner sweeps the tables of strategies, on a schedule or once. Make one with
@@ -41,7 +39,7 @@ type Cleaner struct {
 // locker is the part of a [Locker] that a Cleaner uses.
 type locker interface {
 	claim(ctx context.Context, job string) error
-	hold(ctx context.Context, job string, onLost func(error)) (gocron.Lock, error)
+	hold(ctx context.Context, job string) (turn, error)
 }
 
 // DB is an application's pool: a *pgxpool.Pool, or a *sql.DB with the driver github.com/jackc/pgx/v5/stdlib or
@@ -64,12 +62,11 @@ func New[D DB, S rate.Sweeper](db D, strategies []S, config Config) (*Cleaner, e
 			return nil, fmt.Errorf("cleanup: strategy %d is nil", i)
 		}
 	}
-	session := postgres.On(db)
-	locker, err := newLocker(session, LockerConfig{Interval: config.Interval})
+	locker, err := NewLocker(db, LockerConfig{Interval: config.Interval})
 	if err != nil {
 		return nil, err
 	}
-	return newCleaner(session, locker, sweepers, config), nil
+	return newCleaner(locker.session, locker, sweepers, config), nil
 }
 
 func newCleaner(session rate.Session, locker locker, strategies []rate.Sweeper, config Config) *Cleaner {
@@ -89,20 +86,17 @@ func (c *Cleaner) RunOnce(ctx context.Context) (Report, error) {
 	return report, report.Err
 }
 
-// run sweeps under the lock.
+// run sweeps under the lock. A lost lock cancels the run: going on would do no harm, but another instance may do the
+// work now.
 func (c *Cleaner) run(ctx context.Context) (report Report) {
 	start := time.Now()
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	// A lost lock cancels the run. Going on would do no harm, but another instance may do
-	// the work now.
-	lock, err := c.locker.hold(ctx, JobName, cancel)
+	held, err := c.locker.hold(ctx, JobName)
 	if err != nil {
 		return Report{Err: err}
 	}
 	defer func() { // also if a strategy panics
-		report.fail(lock.Unlock(ctx))
+		report.fail(held.Unlock(ctx))
 		report.Duration = time.Since(start)
 	}()
-	return c.sweepAll(ctx)
+	return c.sweepAll(held.Context())
 }

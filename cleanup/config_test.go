@@ -56,8 +56,7 @@ func TestNewLockerNamesWhatItRefuses(t *testing.T) {
 		want   string
 	}{
 		{pool, LockerConfig{Interval: -1}, "LockerConfig.Interval is -1ns"},
-		{pool, LockerConfig{Timeout: -1}, "LockerConfig.Timeout is -1ns"},
-		{pool, LockerConfig{Heartbeat: time.Microsecond}, "LockerConfig.Heartbeat is 1µs"},
+		{pool, LockerConfig{TTL: time.Microsecond}, "TTL is 1µs"},
 		{nil, LockerConfig{}, "pool is nil"},
 	} {
 		if _, err := NewLocker(test.pool, test.config); err == nil || !strings.Contains(err.Error(), test.want) {

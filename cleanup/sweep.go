@@ -10,6 +10,7 @@ import (
 
 	"github.com/pglimit/ratelimit/internal/postgres"
 	"github.com/pglimit/ratelimit/pglimit/rate"
+	"github.com/pglimit/ratelimit/semaphore"
 )
 
 // maxTimeouts in a row make a run give up the strategy. The last of these batches has a
@@ -112,8 +113,11 @@ func (c *Cleaner) pause(ctx context.Context) {
 // stopped says why a run ended early: it lost the lock, or was asked to end. If ctx has not ended, it is nil.
 func stopped(ctx context.Context) error {
 	cause := context.Cause(ctx)
-	if cause == nil || errors.Is(cause, ErrLost) || errors.Is(cause, ErrStopped) {
-		return cause
+	switch {
+	case cause == nil:
+		return nil
+	case errors.Is(cause, semaphore.ErrLost):
+		return ErrLost
 	}
 	return fmt.Errorf("%w: %w", ErrStopped, cause)
 }

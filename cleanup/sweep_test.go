@@ -16,6 +16,7 @@ import (
 
 	"github.com/pglimit/ratelimit/internal/postgres"
 	"github.com/pglimit/ratelimit/pglimit/rate"
+	"github.com/pglimit/ratelimit/semaphore"
 )
 
 func TestRunWalksEveryTableToItsEnd(t *testing.T) {
@@ -217,7 +218,7 @@ func TestRunEndsWhenItsLockIsLost(t *testing.T) {
 		errs <- err
 	}()
 	within(t, "a batch begins", began)
-	locker.onLost(fmt.Errorf("%w: gone", ErrLost))
+	locker.lose(semaphore.ErrLost)
 	err := within(t, "RunOnce returns", errs)
 	if !errors.Is(err, ErrLost) || strings.Count(err.Error(), "lost") != 1 {
 		t.Errorf("got error %v, want ErrLost, once", err)
