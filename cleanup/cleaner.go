@@ -7,14 +7,12 @@ import (
 	"sync"
 	"time"
 
-	"github.com/go-co-op/gocron/v2"
-
 	"github.com/pglimit/ratelimit/internal/postgres"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
-// JobName names the cleanup: as a gocron job, and in the tables pglimit.schedule
-// and pglimit.job_locks.
+// JobName names the cleanup: as a gocron job, in the table pglimit.schedule, and
+// as the key of its permit.
 const JobName = "pglimit.cleanup"
 
 // Cleaner sweeps the tables of strategies, on a schedule or once. Make one with
@@ -26,23 +24,22 @@ type Cleaner struct {
 	config     Config
 
 	// State of the schedule, see schedule.go.
-	asked, killed context.Context    //nolint:containedctx // they end with Stop, not with a call
-	ask           context.CancelFunc // no new run, and the running one ends soon
-	kill          context.CancelCauseFunc
-	mu            sync.Mutex // guards started, unwatch and quit; no runs.Add comes after ask
-	runs          sync.WaitGroup
-	started       bool
-	unwatch       func() bool  // stops watching the context of Start
-	quit          func() error // shuts down the scheduler, or removes the job from the caller's
-	stopping      sync.Once
-	ended         chan struct{} // closed when everything has ended
-	endErr        error
+	live     context.Context    //nolint:containedctx // it ends with Stop, not with a call
+	end      context.CancelFunc // no new run, and the running one ends
+	mu       sync.Mutex         // guards started, unwatch and quit; no runs.Add comes after end
+	runs     sync.WaitGroup
+	started  bool
+	unwatch  func() bool  // stops watching the context of Start
+	quit     func() error // shuts down the scheduler, or removes the job from the caller's
+	stopping sync.Once
+	ended    chan struct{} // closed when everything has ended
+	endErr   error
 }
 
 // locker is the part of a [Locker] that a Cleaner uses.
 type locker interface {
 	claim(ctx context.Context, job string) error
-	hold(ctx context.Context, job string, onLost func(error)) (gocron.Lock, error)
+	hold(ctx context.Context, job string) (turn, error)
 }
 
 // DB is an application's pool: a *pgxpool.Pool, or a *sql.DB with the driver github.com/jackc/pgx/v5/stdlib or
@@ -65,18 +62,16 @@ func New[D DB, S rate.Sweeper](db D, strategies []S, config Config) (*Cleaner, e
 			return nil, fmt.Errorf("cleanup: strategy %d is nil", i)
 		}
 	}
-	session := postgres.On(db)
-	locker, err := newLocker(session, LockerConfig{Interval: config.Interval})
+	locker, err := NewLocker(db, LockerConfig{Interval: config.Interval})
 	if err != nil {
 		return nil, err
 	}
-	return newCleaner(session, locker, sweepers, config), nil
+	return newCleaner(locker.session, locker, sweepers, config), nil
 }
 
 func newCleaner(session rate.Session, locker locker, strategies []rate.Sweeper, config Config) *Cleaner {
 	c := &Cleaner{session: session, locker: locker, strategies: strategies, config: config, ended: make(chan struct{})}
-	c.asked, c.ask = context.WithCancel(context.Background())
-	c.killed, c.kill = context.WithCancelCause(context.Background())
+	c.live, c.end = context.WithCancel(context.Background())
 	return c
 }
 
@@ -86,24 +81,22 @@ func newCleaner(session rate.Session, locker locker, strategies []rate.Sweeper, 
 // The error is the report's Err. When ctx is cancelled, the running batch is cancelled too. Earlier batches stay done,
 // and the report counts them.
 func (c *Cleaner) RunOnce(ctx context.Context) (Report, error) {
-	report := c.run(ctx, ctx)
+	report := c.run(ctx)
 	report.log(c.config.Logger)
 	return report, report.Err
 }
 
-// run sweeps under the lock. For its two contexts see sweep.go.
-func (c *Cleaner) run(asked, work context.Context) Report {
+// run sweeps under the lock. A lost lock cancels the run: going on would do no harm, but another instance may do the
+// work now.
+func (c *Cleaner) run(ctx context.Context) (report Report) {
 	start := time.Now()
-	work, cancel := context.WithCancelCause(work)
-	defer cancel(nil)
-	// A lost lock cancels the run. Going on would do no harm, but another instance may do
-	// the work now.
-	lock, err := c.locker.hold(work, JobName, cancel)
+	held, err := c.locker.hold(ctx, JobName)
 	if err != nil {
 		return Report{Err: err}
 	}
-	report := c.sweepAll(asked, work)
-	report.fail(lock.Unlock(work))
-	report.Duration = time.Since(start)
-	return report
+	defer func() { // also if a strategy panics
+		report.fail(held.Unlock(ctx))
+		report.Duration = time.Since(start)
+	}()
+	return c.sweepAll(held.Context())
 }

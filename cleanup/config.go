@@ -29,15 +29,10 @@ type Config struct {
 	// the next run. Zero: 5s.
 	Timeout time.Duration
 
-	// Grace is how long the batch under way may still take when a run is asked to
-	// end. Then the batch is cancelled and rolled back. Zero: 10s. Negative: none.
-	Grace time.Duration
-
 	// OnRun is called after each scheduled run of this instance, when the lock is
 	// released, and after each tick at which the claim or the lock failed with an
 	// error. It is not called when another instance has the run, nor by
-	// [Cleaner.RunOnce]. Stop waits for it, so it must not call Stop. A panic in it
-	// is logged as an error, and the next run comes as usual. Nil: nothing is called.
+	// [Cleaner.RunOnce]. Stop waits for it, so it must not call Stop. Nil: nothing is called.
 	OnRun func(Report)
 
 	// Logger gets failures as errors, runs that removed something as infos, and
@@ -55,7 +50,6 @@ func (c Config) withDefaults() Config {
 	c.BatchSize = cmp.Or(c.BatchSize, 1000)
 	c.Pause = cmp.Or(c.Pause, 10*time.Millisecond)
 	c.Timeout = cmp.Or(c.Timeout, 5*time.Second)
-	c.Grace = cmp.Or(c.Grace, 10*time.Second)
 	c.Logger = cmp.Or(c.Logger, slog.Default())
 	if c.OnRun == nil {
 		c.OnRun = func(Report) {}

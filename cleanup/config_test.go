@@ -42,8 +42,8 @@ func TestNewNamesWhatItRefuses(t *testing.T) {
 			t.Errorf("got error %v, want one with %q", err, test.want)
 		}
 	}
-	if _, err := New(pool, some, Config{Pause: -1, Grace: -1}); err != nil {
-		t.Errorf("no pause and no grace: got %v, want no error", err)
+	if _, err := New(pool, some, Config{Pause: -1}); err != nil {
+		t.Errorf("no pause: got %v, want no error", err)
 	}
 }
 
@@ -56,8 +56,7 @@ func TestNewLockerNamesWhatItRefuses(t *testing.T) {
 		want   string
 	}{
 		{pool, LockerConfig{Interval: -1}, "LockerConfig.Interval is -1ns"},
-		{pool, LockerConfig{Timeout: -1}, "LockerConfig.Timeout is -1ns"},
-		{pool, LockerConfig{Heartbeat: time.Microsecond}, "LockerConfig.Heartbeat is 1µs"},
+		{pool, LockerConfig{TTL: time.Microsecond}, "TTL is 1µs"},
 		{nil, LockerConfig{}, "pool is nil"},
 	} {
 		if _, err := NewLocker(test.pool, test.config); err == nil || !strings.Contains(err.Error(), test.want) {

@@ -32,7 +32,7 @@ var (
 // explain says what went wrong in a step of the Locker, and what to do.
 func explain(step string, err error) error {
 	if postgres.Is(err, postgres.InsufficientPrivilege) {
-		return fmt.Errorf("%w: it needs USAGE on schema pglimit and SELECT, INSERT, UPDATE on pglimit.schedule and pglimit.job_locks (pglimit migrate grants ROLE --for decide-and-sweep): %w", rate.ErrPermission, err)
+		return fmt.Errorf("%w: \"pglimit migrate grants ROLE --for decide-and-sweep\" prints what it needs: %w", rate.ErrPermission, err)
 	}
 	return fmt.Errorf("cleanup: %s: %w", step, postgres.ExplainStep(err))
 }

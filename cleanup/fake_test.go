@@ -7,8 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-co-op/gocron/v2"
-
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
@@ -62,7 +60,8 @@ type fakeLocker struct {
 	mu       sync.Mutex
 	claimErr error
 	held     bool
-	onLost   func(error)
+	ctx      context.Context //nolint:containedctx // of the holder
+	lose     context.CancelCauseFunc
 }
 
 func (f *fakeLocker) claim(context.Context, string) error {
@@ -71,15 +70,18 @@ func (f *fakeLocker) claim(context.Context, string) error {
 	return f.claimErr
 }
 
-func (f *fakeLocker) hold(_ context.Context, _ string, onLost func(error)) (gocron.Lock, error) {
+func (f *fakeLocker) hold(ctx context.Context, _ string) (turn, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.held {
 		return nil, ErrLocked
 	}
-	f.held, f.onLost = true, onLost
+	f.held = true
+	f.ctx, f.lose = context.WithCancelCause(ctx)
 	return f, nil
 }
+
+func (f *fakeLocker) Context() context.Context { return f.ctx }
 
 func (f *fakeLocker) Unlock(context.Context) error {
 	f.mu.Lock()

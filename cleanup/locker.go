@@ -3,7 +3,6 @@ package cleanup
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
 	_ "embed"
 	"errors"
 	"fmt"
@@ -14,16 +13,11 @@ import (
 
 	"github.com/pglimit/ratelimit/internal/postgres"
 	"github.com/pglimit/ratelimit/pglimit/rate"
+	"github.com/pglimit/ratelimit/semaphore"
 )
 
-var (
-	//go:embed claim.sql
-	claimSQL string
-	//go:embed lock.sql
-	lockSQL string
-	//go:embed unlock.sql
-	unlockSQL string
-)
+//go:embed claim.sql
+var claimSQL string
 
 var _ gocron.Locker = (*Locker)(nil)
 
@@ -38,17 +32,17 @@ var _ gocron.Locker = (*Locker)(nil)
 //     sets this to nine tenths of an interval from now: instances whose clocks
 //     differ by less than that do not run a tick twice, and an instance that
 //     ticks a little early does not skip its turn. If it is not due: [ErrNotDue].
-//  2. The table pglimit.job_locks says who runs the job now, which keeps a run that
-//     takes longer than the interval from overlapping with the next. The holder
-//     renews its row; between two heartbeats it holds no connection. If another run
-//     has the lock: [ErrLocked].
+//  2. A permit of the semaphore "pglimit.jobs", which has one place for each job, keeps a run that
+//     takes longer than the interval from overlapping with the next. It is renewed for as long as the run lasts; between
+//     two renewals it holds no connection. If another run has it: [ErrLocked].
 //
-// The claim comes first and is not taken back. If another run then has the lock,
+// The claim comes first and is not taken back. If another run then has the permit,
 // or the process dies, that tick is lost, and the next comes an interval later.
-// The lock is released when the run ends. If the process or its machine dies, it
-// ends after four heartbeats without a sign of life.
+// The permit is released when the run ends. If the process or its machine dies, it
+// ends after LockerConfig.TTL.
 type Locker struct {
 	session rate.Session
+	turns   *semaphore.Semaphore
 	config  LockerConfig
 }
 
@@ -60,47 +54,35 @@ type LockerConfig struct {
 	// least 1ms. Zero: one minute.
 	Interval time.Duration
 
-	// Timeout of each step that asks Postgres something (the claim, the lock,
-	// a heartbeat, the release), waiting for a connection of the pool included.
-	// Zero: 5s.
-	Timeout time.Duration
-
-	// Heartbeat is how often the holder renews its lock, which ends after four times
-	// as long without that. At least 1ms. Zero: 5s.
-	Heartbeat time.Duration
+	// TTL is how long a process that has died keeps a job. From 100ms to 24h. Zero: 20s.
+	TTL time.Duration
 
 	// OnLost is called if the lock of a running job is gone, or about to end while Postgres does not answer; the error
-	// is an [ErrLost]. Another instance may then begin a run, so the job should end. It must return soon and must not
-	// call Unlock. Nil: only Unlock returns the error.
+	// is an [ErrLost]. Another instance may then begin a run, so the job should end. It is called in a goroutine of its
+	// own. Nil: only Unlock returns the error.
 	OnLost func(job string, err error)
 }
 
-func (c LockerConfig) withDefaults() LockerConfig {
-	c.Interval, c.Timeout, c.Heartbeat = cmp.Or(c.Interval, time.Minute), cmp.Or(c.Timeout, 5*time.Second), cmp.Or(c.Heartbeat, 5*time.Second)
-	if c.OnLost == nil {
-		c.OnLost = func(string, error) {}
-	}
-	return c
-}
+// timeout of each step that asks Postgres something, waiting for a connection of the pool included.
+const timeout = 5 * time.Second
 
 // NewLocker makes a [Locker], which needs the migrated schema pglimit.
 func NewLocker[D DB](db D, config LockerConfig) (*Locker, error) {
-	return newLocker(postgres.On(db), config)
-}
-
-func newLocker(session rate.Session, config LockerConfig) (*Locker, error) {
-	config = config.withDefaults()
-	switch {
-	case session == nil:
-		return nil, errors.New("cleanup: the pool is nil")
-	case config.Interval < time.Millisecond:
+	config.Interval, config.TTL = cmp.Or(config.Interval, time.Minute), cmp.Or(config.TTL, 20*time.Second)
+	if config.Interval < time.Millisecond {
 		return nil, fmt.Errorf("cleanup: LockerConfig.Interval is %v: it must be at least 1ms, or 0 for one minute", config.Interval)
-	case config.Timeout < 0:
-		return nil, fmt.Errorf("cleanup: LockerConfig.Timeout is %v: it must not be negative; 0 means 5s", config.Timeout)
-	case config.Heartbeat < time.Millisecond:
-		return nil, fmt.Errorf("cleanup: LockerConfig.Heartbeat is %v: it must be at least 1ms, or 0 for 5s", config.Heartbeat)
 	}
-	return &Locker{session: session, config: config}, nil
+	session := postgres.On(db)
+	if session == nil {
+		return nil, errors.New("cleanup: the pool is nil")
+	}
+	turns, err := semaphore.New(db, semaphore.Config{
+		Name: "pglimit.jobs", Places: 1, TTL: config.TTL, Timeout: max(0, min(timeout, config.TTL)),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("cleanup: LockerConfig: %w", err)
+	}
+	return &Locker{session, turns, config}, nil
 }
 
 // Lock claims a run of the job and takes its lock. It returns [ErrNotDue] or [ErrLocked],
@@ -110,24 +92,28 @@ func (l *Locker) Lock(ctx context.Context, job string) (gocron.Lock, error) {
 	if err := l.claim(ctx, job); err != nil {
 		return nil, err
 	}
-	return l.hold(ctx, job, func(err error) { l.config.OnLost(job, err) })
+	held, err := l.hold(ctx, job)
+	if err == nil && l.config.OnLost != nil {
+		context.AfterFunc(held.Context(), func() {
+			if err := stopped(held.Context()); errors.Is(err, ErrLost) {
+				l.config.OnLost(job, err)
+			}
+		})
+	}
+	return held, err
 }
 
-// ask sends a statement that answers yes or no, at READ COMMITTED: a row that another has just written is read again.
-func ask(ctx context.Context, session rate.Session, sql string, args ...any) (yes bool, err error) {
-	_, err = session.Pipeline(ctx,
-		rate.Statement{SQL: "begin isolation level read committed"},
-		rate.Statement{SQL: sql, Args: args, Into: []any{&yes}},
-		rate.Statement{SQL: "commit"})
-	return yes, err
-}
-
-// claim claims the run of this interval, unless that has been done.
+// claim claims the run of this interval, unless that has been done. At READ COMMITTED a row that another has just
+// written is read again.
 func (l *Locker) claim(ctx context.Context, job string) error {
-	ctx, cancel := context.WithTimeout(ctx, l.config.Timeout)
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	interval := l.config.Interval.Seconds()
-	switch claimed, err := ask(ctx, l.session, claimSQL, job, interval, interval/10); {
+	interval, claimed := l.config.Interval.Seconds(), false
+	_, err := l.session.Pipeline(ctx,
+		rate.Statement{SQL: "begin isolation level read committed"},
+		rate.Statement{SQL: claimSQL, Args: []any{job, interval, interval / 10}, Into: []any{&claimed}},
+		rate.Statement{SQL: "commit"})
+	switch {
 	case err != nil:
 		return explain("could not claim a run of "+strconv.Quote(job), err)
 	case !claimed:
@@ -136,21 +122,35 @@ func (l *Locker) claim(ctx context.Context, job string) error {
 	return nil
 }
 
+// turn is the lock of a job.
+type turn interface {
+	gocron.Lock
+	Context() context.Context // ends if the lock is lost: see stopped
+}
+
 // hold takes the lock, whether or not a run is due.
-func (l *Locker) hold(ctx context.Context, job string, onLost func(error)) (gocron.Lock, error) {
-	held := &lock{
-		session: l.session, job: job, holder: rand.Text(), config: l.config, onLost: onLost,
-		stop: make(chan struct{}), ended: make(chan error, 1),
-	}
-	asked := time.Now()
-	ctx, cancel := context.WithTimeout(ctx, l.config.Timeout)
-	defer cancel()
-	switch err := held.renew(ctx); {
-	case errors.Is(err, errAnothers):
-		return nil, ErrLocked
+func (l *Locker) hold(ctx context.Context, job string) (turn, error) {
+	permit, ok, err := l.turns.TryAcquire(ctx, job)
+	switch {
 	case err != nil:
 		return nil, explain("could not ask for the lock of "+strconv.Quote(job), err)
+	case !ok:
+		return nil, ErrLocked
 	}
-	go func() { held.ended <- held.beat(asked) }()
-	return held, nil
+	return held{permit}, nil
+}
+
+type held struct{ *semaphore.Permit }
+
+// Unlock releases the lock. It works even if ctx is cancelled, because gocron's context is at shutdown. The error
+// is an [ErrLost] if the lock was gone before. A second call does nothing and returns the same.
+func (h held) Unlock(ctx context.Context) error {
+	err := h.Release(ctx)
+	switch {
+	case errors.Is(err, semaphore.ErrLost):
+		return ErrLost
+	case err != nil:
+		return explain("could not give the lock back, which ends by itself", err)
+	}
+	return nil
 }

@@ -5,9 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
-	"time"
 
 	"github.com/go-co-op/gocron/v2"
+	"github.com/google/uuid"
 )
 
 // Start begins the schedule: this instance tries to do a run at once and then every
@@ -21,18 +21,17 @@ func (c *Cleaner) Start(ctx context.Context) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
-	case c.asked.Err() != nil:
+	case c.live.Err() != nil:
 		return ErrStopped
 	case c.started:
 		return ErrStarted
 	}
-	scheduler, private := c.config.Scheduler, false
-	if scheduler == nil {
+	scheduler, private := c.config.Scheduler, c.config.Scheduler == nil
+	if private {
 		var err error
 		if scheduler, err = gocron.NewScheduler(); err != nil {
 			return fmt.Errorf("cleanup: could not make a scheduler: %w", err)
 		}
-		private = true
 	}
 	// The job takes the lock by itself, not through gocron: gocron asks no Locker
 	// where a scheduler has an Elector, and does not tell a job that its
@@ -43,6 +42,9 @@ func (c *Cleaner) Start(ctx context.Context) error {
 		gocron.WithName(JobName),
 		gocron.WithStartAt(gocron.WithStartImmediately()),
 		gocron.WithDisabledDistributedJobLocker(true),
+		gocron.WithEventListeners(gocron.AfterJobRunsWithPanic(func(_ uuid.UUID, _ string, what any) {
+			c.config.Logger.Error("pglimit cleanup panicked", "panic", what, "stack", string(debug.Stack()))
+		})),
 	)
 	if err != nil {
 		if private {
@@ -61,10 +63,9 @@ func (c *Cleaner) Start(ctx context.Context) error {
 	return nil
 }
 
-// Stop ends the schedule. No new run begins; the batch under way may finish within
-// Config.Grace and is then cancelled. When Stop returns nil, the lock is released and
-// nothing of the Cleaner is left running. If ctx ends first, the batch is cancelled at
-// once and Stop returns the error without waiting.
+// Stop ends the schedule. No new run begins, and the batch under way is cancelled: it is rolled back, and the next run
+// does it again. When Stop returns nil, the lock is released and nothing of the Cleaner is left running. If ctx ends
+// first, Stop returns an error without waiting.
 //
 // Calling it again waits for the same end. A Cleaner that was not started can be
 // stopped, too.
@@ -74,8 +75,7 @@ func (c *Cleaner) Stop(ctx context.Context) error {
 	case <-c.ended:
 		return c.endErr
 	case <-ctx.Done():
-		c.kill(fmt.Errorf("%w: %w", ErrStopped, context.Cause(ctx)))
-		return fmt.Errorf("cleanup: did not wait for the end of the run, whose batch is cancelled: %w", context.Cause(ctx))
+		return fmt.Errorf("cleanup: did not wait for the end of the run: %w", context.Cause(ctx))
 	}
 }
 
@@ -83,13 +83,13 @@ func (c *Cleaner) Stop(ctx context.Context) error {
 func (c *Cleaner) begin() {
 	c.stopping.Do(func() {
 		c.mu.Lock()
-		c.ask()
+		c.end()
 		quit, unwatch := c.quit, c.unwatch
 		c.mu.Unlock()
 		go func() {
 			defer close(c.ended)
 			// The run ends before the scheduler is shut down: gocron waits for its jobs
-			// in a busy loop, and not for as long as a Grace may be.
+			// in a busy loop, and not for as long as OnRun may take.
 			c.runs.Wait()
 			if quit == nil {
 				return // never started
@@ -114,62 +114,31 @@ func removeJob(scheduler gocron.Scheduler, job gocron.Job) error {
 // gocron cancels ctx when the scheduler, perhaps the caller's, is shut down.
 func (c *Cleaner) tick(ctx context.Context) error {
 	c.mu.Lock()
-	if c.asked.Err() != nil {
+	if c.live.Err() != nil {
 		c.mu.Unlock()
 		return nil
 	}
 	c.runs.Add(1)
 	c.mu.Unlock()
 	defer c.runs.Done()
-
-	asked, cancel := context.WithCancel(ctx)
+	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	defer context.AfterFunc(c.asked, cancel)()
-	work, kill := outlive(asked, c.config.Grace)
-	defer kill(nil)
-	defer context.AfterFunc(c.killed, func() { kill(context.Cause(c.killed)) })()
+	defer context.AfterFunc(c.live, cancel)()
 
 	var report Report
-	if err := c.locker.claim(asked, JobName); err != nil {
+	if err := c.locker.claim(ctx, JobName); err != nil {
 		report.Err = err
 	} else {
-		report = c.run(asked, work)
+		report = c.run(ctx)
 	}
 	switch {
 	case errors.Is(report.Err, ErrNotDue) || errors.Is(report.Err, ErrLocked):
 		c.config.Logger.Debug("pglimit cleanup leaves this run to others", "reason", report.Err)
 		return nil
-	case report.Strategies == nil && asked.Err() != nil:
+	case report.Strategies == nil && ctx.Err() != nil:
 		return nil // stopped before it began
 	}
 	report.log(c.config.Logger)
-	return errors.Join(report.Err, c.tell(report))
-}
-
-// tell calls Config.OnRun. A panic there would end the process from a goroutine that the
-// caller does not know.
-func (c *Cleaner) tell(report Report) (err error) {
-	defer func() {
-		if what := recover(); what != nil {
-			err = fmt.Errorf("cleanup: Config.OnRun panicked: %v", what)
-			c.config.Logger.Error("pglimit cleanup: Config.OnRun panicked", "panic", what, "stack", string(debug.Stack()))
-		}
-	}()
 	c.config.OnRun(report)
-	return nil
-}
-
-// outlive returns a context that is cancelled a grace period after parent.
-func outlive(parent context.Context, grace time.Duration) (context.Context, context.CancelCauseFunc) {
-	ctx, cancel := context.WithCancelCause(context.WithoutCancel(parent))
-	release := context.AfterFunc(parent, func() {
-		timer := time.AfterFunc(grace, func() {
-			cancel(fmt.Errorf("%w: the batch under way did not end within the grace period of %v", ErrStopped, grace))
-		})
-		context.AfterFunc(ctx, func() { timer.Stop() })
-	})
-	return ctx, func(cause error) {
-		release()
-		cancel(cause)
-	}
+	return report.Err
 }

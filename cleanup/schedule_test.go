@@ -7,11 +7,12 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/go-co-op/gocron/v2"
 	"go.uber.org/goleak"
+
+	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -58,106 +59,57 @@ func stop(t *testing.T, c *Cleaner, reports <-chan Report) {
 	}
 }
 
-func TestStopLetsTheBatchFinishWithinTheGracePeriod(t *testing.T) {
+// Cancelling the context of Start is the same as Stop.
+func TestStopCancelsTheBatch(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	for name, stops := range map[string]func(*Cleaner, context.CancelFunc) error{
+		"Stop":   func(c *Cleaner, _ context.CancelFunc) error { return c.Stop(context.Background()) },
+		"cancel": func(_ *Cleaner, cancel context.CancelFunc) error { cancel(); return nil },
+	} {
 		strategy, began, letGo := blocking("endless")
 		reports := make(chan Report, 1)
-		c, locker := testCleaner(t, Config{Timeout: time.Hour, OnRun: func(r Report) { reports <- r }}, strategy, rows("next", 5))
-		if err := c.Start(t.Context()); err != nil {
+		c, locker := testCleaner(t, Config{OnRun: func(r Report) { reports <- r }}, strategy, rows("next", 5))
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		if err := c.Start(ctx); err != nil {
 			t.Fatal(err)
 		}
-		batch := <-began
-		stopped := make(chan error, 2)
-		for range 2 {
-			go func() { stopped <- c.Stop(context.Background()) }()
-		}
-		time.Sleep(10*time.Second - 1) //nolint:forbidigo // by the clock of the bubble, which is exact
-		synctest.Wait()
-		if batch.Err() != nil {
-			t.Error("the batch is cancelled before the grace period is over")
-		}
+		within(t, "a batch begins", began)
 		letGo <- struct{}{}
-		for range 2 {
-			if err := <-stopped; err != nil {
-				t.Errorf("Stop: %v", err)
-			}
+		within(t, "the next batch begins", began)
+		if err := stops(c, cancel); err != nil {
+			t.Errorf("%s: %v", name, err)
 		}
+		within(t, "everything ends", c.ended)
 		if locker.isHeld() {
-			t.Error("the lock is held after Stop")
+			t.Errorf("%s: the lock is still held", name)
 		}
 		if r := <-reports; r.Removed != 1 || !errors.Is(r.Err, ErrStopped) || strings.Count(r.Err.Error(), "stopped") != 1 || len(r.Strategies) != 1 {
-			t.Errorf("got %+v, want the batch's row and ErrStopped, once", r)
+			t.Errorf("%s: got %+v, want the first batch's row and ErrStopped, once", name, r)
 		}
 		if err := c.Stop(context.Background()); err != nil {
-			t.Errorf("Stop once more: %v", err)
+			t.Errorf("%s: Stop once more: %v", name, err)
 		}
-	})
-}
-
-// Cancelling the context of Start is the same as Stop.
-func TestBatchIsCancelledWhenTheGracePeriodIsOver(t *testing.T) {
-	t.Parallel()
-	for name, test := range map[string]struct{ grace, want time.Duration }{
-		"default": {0, 10 * time.Second},
-		"short":   {time.Second, time.Second},
-		"none":    {-1, 0},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				strategy, began, _ := blocking("endless")
-				reports := make(chan Report, 1)
-				c, locker := testCleaner(t, Config{Timeout: time.Hour, Grace: test.grace, OnRun: func(r Report) { reports <- r }}, strategy)
-				ctx, cancel := context.WithCancel(t.Context())
-				if err := c.Start(ctx); err != nil {
-					t.Fatal(err)
-				}
-				batch, start := <-began, time.Now()
-				cancel()
-				<-batch.Done()
-				if took := time.Since(start); took != test.want {
-					t.Errorf("the batch is cancelled after %v, want %v", took, test.want)
-				}
-				if err := c.Stop(context.Background()); err != nil {
-					t.Errorf("Stop: %v", err)
-				}
-				if locker.isHeld() {
-					t.Error("the lock is held after Stop")
-				}
-				if r := <-reports; !errors.Is(r.Err, ErrStopped) || !strings.Contains(r.Err.Error(), "grace period") {
-					t.Errorf("got %v, want ErrStopped by the grace period", r.Err)
-				}
-			})
-		})
 	}
 }
 
 func TestStopDoesNotOutlastItsContext(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		strategy, began, _ := blocking("endless")
-		c, locker := testCleaner(t, Config{Timeout: time.Hour, Grace: time.Hour}, strategy)
-		if err := c.Start(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		<-began
-		start := time.Now()
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		if err := c.Stop(ctx); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("got %v, want DeadlineExceeded", err)
-		}
-		if err := c.Stop(context.Background()); err != nil {
-			t.Errorf("Stop, waiting: %v", err)
-		}
-		if took := time.Since(start); took > 2*time.Second {
-			t.Errorf("it took %v for the batch to be cancelled, want a second", took)
-		}
-		if locker.isHeld() {
-			t.Error("the lock is held after Stop")
-		}
-	})
+	told, letGo := make(chan struct{}), make(chan struct{})
+	c, _ := testCleaner(t, Config{OnRun: func(Report) { close(told); <-letGo }}, rows("a", 5))
+	if err := c.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	within(t, "OnRun is called", told)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := c.Stop(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v, want Canceled", err)
+	}
+	close(letGo)
+	if err := c.Stop(context.Background()); err != nil {
+		t.Errorf("Stop, waiting: %v", err)
+	}
 }
 
 func TestStopWithoutStart(t *testing.T) {
@@ -171,40 +123,36 @@ func TestStopWithoutStart(t *testing.T) {
 	}
 }
 
-func TestPanicInOnRunIsLoggedAndTheNextRunComes(t *testing.T) {
+// A panic, of the caller's function or of a strategy, would end the process from a goroutine that the caller does not know.
+func TestPanicIsLoggedAndTheNextRunComes(t *testing.T) {
 	t.Parallel()
 	var log bytes.Buffer
-	runs := make(chan struct{})
-	c, _ := testCleaner(t, Config{
-		Interval: often,
-		Logger:   slog.New(slog.NewTextHandler(&log, nil)),
-		OnRun: func(Report) {
-			select {
-			case runs <- struct{}{}:
-			case <-t.Context().Done():
-			}
+	runs, reports := 0, make(chan Report)
+	panics := fakeStrategy{name: "panicking", sweep: func(context.Context, rate.Cursor, int) (rate.Swept, error) {
+		if runs++; runs == 1 {
+			panic("from a strategy")
+		}
+		return rate.Swept{Done: true}, nil
+	}}
+	c, locker := testCleaner(t, Config{Interval: often, Logger: slog.New(slog.NewTextHandler(&log, nil)), OnRun: func(r Report) {
+		reports <- r
+		if runs == 2 {
 			panic("from the caller")
-		},
-	}, rows("a", 5))
-	ctx, cancel := context.WithCancel(t.Context())
-	if err := c.Start(ctx); err != nil {
+		}
+	}}, panics)
+	if err := c.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	within(t, "the first run", runs)
-	within(t, "the second run", runs)
-	cancel()
-	go func() {
-		for {
-			select {
-			case <-runs:
-			case <-c.ended:
-				return
-			}
+	within(t, "the second run", reports)
+	within(t, "the third run", reports)
+	stop(t, c, reports)
+	for _, want := range []string{"level=ERROR", "from the caller", "from a strategy", "schedule_test.go"} {
+		if !strings.Contains(log.String(), want) {
+			t.Errorf("no %q in the log:\n%s", want, log.String())
 		}
-	}()
-	within(t, "everything ends", c.ended)
-	if !strings.Contains(log.String(), "level=ERROR") || !strings.Contains(log.String(), "from the caller") {
-		t.Errorf("the panic is not in the log:\n%s", log.String())
+	}
+	if locker.isHeld() {
+		t.Error("the lock is still held")
 	}
 }
 
@@ -291,7 +239,7 @@ func TestSchedulerOfTheCallerShutsDown(t *testing.T) {
 	}
 	scheduler.Start()
 	strategy, began, _ := blocking("endless")
-	c, locker := testCleaner(t, Config{Scheduler: scheduler, Grace: time.Millisecond}, strategy)
+	c, locker := testCleaner(t, Config{Scheduler: scheduler}, strategy)
 	if err := c.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -6,33 +6,27 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"runtime/debug"
 	"time"
 
 	"github.com/pglimit/ratelimit/internal/postgres"
 	"github.com/pglimit/ratelimit/pglimit/rate"
+	"github.com/pglimit/ratelimit/semaphore"
 )
-
-// A run has two contexts. When asked is done, the run ends after the batch under way.
-// When work is done, that batch is cancelled too.
 
 // maxTimeouts in a row make a run give up the strategy. The last of these batches has a
 // sixteenth of the rows of the first.
 const maxTimeouts = 5
 
 // sweepAll walks the table of each strategy, also after one has failed.
-func (c *Cleaner) sweepAll(asked, work context.Context) Report {
+func (c *Cleaner) sweepAll(ctx context.Context) Report {
 	var report Report
 	var missing error
 	for _, strategy := range c.strategies {
-		if errors.Is(report.Err, ErrStopped) || errors.Is(report.Err, ErrLost) {
-			break // the last strategy was cut short, and its error says why
-		}
-		if err := cmp.Or(stopped(work), stopped(asked)); err != nil {
-			report.fail(err)
+		if err := stopped(ctx); err != nil {
+			report.fail(err) // unless the last strategy was cut short, and said so
 			break
 		}
-		s := c.sweep(asked, work, strategy)
+		s := c.sweep(ctx, strategy)
 		if errors.Is(s.Err, rate.ErrNotMigrated) {
 			c.config.Logger.Debug("pglimit cleanup passes over a strategy that is not installed", "strategy", s.Strategy, "error", s.Err)
 			// The first such error is kept: exclusion_range comes last, and its advice is
@@ -51,21 +45,15 @@ func (c *Cleaner) sweepAll(asked, work context.Context) Report {
 	return report
 }
 
-func (c *Cleaner) sweep(asked, work context.Context, strategy rate.Sweeper) (report StrategyReport) {
+func (c *Cleaner) sweep(ctx context.Context, strategy rate.Sweeper) (report StrategyReport) {
 	start := time.Now()
 	report.Strategy = strategy.Name()
-	defer func() {
-		if what := recover(); what != nil {
-			report.Err = fmt.Errorf("cleanup: strategy %s panicked: %v", report.Strategy, what)
-			c.config.Logger.Error("pglimit cleanup: a strategy panicked", "strategy", report.Strategy, "panic", what, "stack", string(debug.Stack()))
-		}
-		report.Duration = time.Since(start)
-	}()
+	defer func() { report.Duration = time.Since(start) }()
 
 	var from rate.Cursor
 	size, timeouts := c.config.BatchSize, 0
 	for {
-		swept, late, err := c.batch(work, strategy, from, size)
+		swept, late, err := c.batch(ctx, strategy, from, size)
 		switch {
 		case err == nil:
 			report.Removed += swept.Removed
@@ -78,8 +66,8 @@ func (c *Cleaner) sweep(asked, work context.Context, strategy rate.Sweeper) (rep
 				return report
 			}
 			from, timeouts = swept.Next, 0
-		case work.Err() != nil || !late:
-			report.Err = cmp.Or(stopped(work), err)
+		case ctx.Err() != nil || !late:
+			report.Err = cmp.Or(stopped(ctx), err)
 			return report
 		default:
 			timeouts++
@@ -91,8 +79,8 @@ func (c *Cleaner) sweep(asked, work context.Context, strategy rate.Sweeper) (rep
 			c.config.Logger.Debug("pglimit cleanup: a batch took too long, the next is half as large", "strategy", report.Strategy, "rows", size, "error", err)
 			size = max(1, size/2)
 		}
-		if c.pause(asked); asked.Err() != nil {
-			report.Err = stopped(asked)
+		if c.pause(ctx); ctx.Err() != nil {
+			report.Err = stopped(ctx)
 			return report
 		}
 	}
@@ -100,17 +88,17 @@ func (c *Cleaner) sweep(asked, work context.Context, strategy rate.Sweeper) (rep
 
 // batch sweeps once. late: it took longer than Config.Timeout or the server's
 // statement_timeout, and fewer rows may do.
-func (c *Cleaner) batch(work context.Context, strategy rate.Sweeper, from rate.Cursor, size int) (swept rate.Swept, late bool, err error) {
-	ctx, cancel := context.WithTimeout(work, c.config.Timeout)
+func (c *Cleaner) batch(ctx context.Context, strategy rate.Sweeper, from rate.Cursor, size int) (swept rate.Swept, late bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, c.config.Timeout)
 	defer cancel()
 	swept, err = strategy.Sweep(ctx, c.session, from, size)
 	late = err != nil && (errors.Is(ctx.Err(), context.DeadlineExceeded) || postgres.Is(err, postgres.QueryCanceled))
 	return swept, late, err
 }
 
-// pause waits between two batches, unless asked is done. The jitter keeps
+// pause waits between two batches, unless ctx is done. The jitter keeps
 // the batches from falling into step with other periodic work.
-func (c *Cleaner) pause(asked context.Context) {
+func (c *Cleaner) pause(ctx context.Context) {
 	if c.config.Pause <= 0 {
 		return
 	}
@@ -118,15 +106,18 @@ func (c *Cleaner) pause(asked context.Context) {
 	defer timer.Stop()
 	select {
 	case <-timer.C:
-	case <-asked.Done():
+	case <-ctx.Done():
 	}
 }
 
 // stopped says why a run ended early: it lost the lock, or was asked to end. If ctx has not ended, it is nil.
 func stopped(ctx context.Context) error {
 	cause := context.Cause(ctx)
-	if cause == nil || errors.Is(cause, ErrLost) || errors.Is(cause, ErrStopped) {
-		return cause
+	switch {
+	case cause == nil:
+		return nil
+	case errors.Is(cause, semaphore.ErrLost):
+		return ErrLost
 	}
 	return fmt.Errorf("%w: %w", ErrStopped, cause)
 }

@@ -146,7 +146,7 @@ func TestCitusAuditWhileShardsMove(t *testing.T) {
 	for i := range histories {
 		all.Merge(&histories[i])
 	}
-	if report := all.Check(limit); !report.OK() || report.Granted == 0 {
+	if report := all.Check(nil, limit); !report.OK() || report.Granted == 0 {
 		t.Error(report)
 	} else {
 		t.Log(report)

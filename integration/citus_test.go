@@ -381,7 +381,7 @@ func TestCitusDistributesUnderLoad(t *testing.T) {
 	for i := range histories {
 		all.Merge(&histories[i])
 	}
-	if report := all.Check(limit); !report.OK() || report.Granted == 0 {
+	if report := all.Check(nil, limit); !report.OK() || report.Granted == 0 {
 		t.Error(report)
 	}
 }
@@ -618,12 +618,12 @@ func TestCitusIsExactWhileShardsMove(t *testing.T) {
 	}
 	stop()
 	work.Wait()
-	report := all.CheckBy(s.Rule(), limit)
+	report := all.Check(s.Rule(), limit)
 	t.Log(report)
 	if !report.OK() || report.Granted == 0 {
 		t.Error(report)
 	}
-	if report := refunded.CheckBy(s.Rule(), limit); !report.OK() {
+	if report := refunded.Check(s.Rule(), limit); !report.OK() {
 		t.Errorf("with refunds: %s", report)
 	}
 }

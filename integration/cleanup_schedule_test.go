@@ -90,7 +90,7 @@ func TestCleanupTakesOverFromAKilledInstance(t *testing.T) {
 		t.Fatal("it runs while another does")
 	}
 	must(t, child.Process.Kill())
-	execute(t, pool, "update pglimit.job_locks set until = clock_timestamp()") // the time passes
+	execute(t, pool, "delete from pglimit.permits") // the time passes
 	if r := cleanupWithin(t, "it takes over", ran); r.Err != nil || len(r.Strategies) != len(strategies.All()) {
 		t.Errorf("the run after: %+v", r)
 	}
@@ -195,7 +195,7 @@ func cleanupWithin[T any](t *testing.T, what string, events <-chan T) T {
 
 func cleanupNoLocks(t *testing.T, pool *pgxpool.Pool) {
 	t.Helper()
-	if n := query[int64](t, pool, "select count(*) from pglimit.job_locks where until > clock_timestamp()"); n != 0 {
+	if n := query[int64](t, pool, "select count(*) from pglimit.holders"); n != 0 {
 		t.Errorf("%d locks were left behind", n)
 	}
 }

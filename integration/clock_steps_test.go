@@ -130,7 +130,7 @@ func takeWhile(t *testing.T, limiter *pglimit.Limiter, pool *pgxpool.Pool, strat
 		all.Merge(&histories[i])
 		latency = max(latency, longest[i])
 	}
-	return all.Check(limiter.Limit()), latency
+	return all.Check(nil, limiter.Limit()), latency
 }
 
 // The clock may step back while a call goes on, between any two of its readings: then, too, the

@@ -166,7 +166,7 @@ func docsStop(pool *pgxpool.Pool) error {
 		defer cancel()
 		err := errors.Join(
 			server.Shutdown(stopping), // no new requests; those under way end
-			cleaner.Stop(stopping),    // the batch under way ends, within Config.Grace
+			cleaner.Stop(stopping),    // the batch under way is rolled back
 			limiter.Close(stopping),
 		)
 		pool.Close()

@@ -77,7 +77,7 @@ func groupLoad(ctx context.Context, t *testing.T, limiters []*pglimit.Limiter, l
 	for i := range histories {
 		all.Merge(&histories[i])
 	}
-	return all.Check(limit), granted.Load(), grantedAlone.Load()
+	return all.Check(nil, limit), granted.Load(), grantedAlone.Load()
 }
 
 // Two processes, 64 callers, groups of 2 to 5 of 20 keys, beside requests for single keys, with all

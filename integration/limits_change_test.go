@@ -110,7 +110,7 @@ func TestLimitsChangeUnderLoad(t *testing.T) {
 	for i := range histories {
 		history.Merge(&histories[i])
 	}
-	if report := history.Check(all[0], all[1:]...); report.Over.Tokens > 0 || report.Err != nil || report.Granted == 0 {
+	if report := history.Check(nil, all[0], all[1:]...); report.Over.Tokens > 0 || report.Err != nil || report.Granted == 0 {
 		t.Error(report)
 	}
 }

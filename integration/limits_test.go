@@ -156,7 +156,7 @@ func TestEachKeyHasItsOwnLimit(t *testing.T) {
 			if bucket%2 == 1 {
 				name.Limiter = "other " + name.Limiter
 			}
-			report := all.of(name).CheckBy(strategy.Rule(), limitOf(bucket))
+			report := all.of(name).Check(strategy.Rule(), limitOf(bucket))
 			granted += report.Granted
 			if leases && (report.Err != nil || report.Over.Tokens > c.tolerance(limitOf(bucket))) || !leases && !report.OK() {
 				t.Errorf("%v, %v: %v", name, limitOf(bucket), report)
@@ -193,7 +193,7 @@ func TestSetLimitUnderLoad(t *testing.T) {
 		})
 		all, stats := c.run(ctx, t, func(*rand.Rand) []pglimit.Request { return []pglimit.Request{{Key: "k", Tokens: 1}} })
 		setter.Wait()
-		report := all.of(rate.Bucket{Limiter: t.Name(), Key: "k"}).Check(plans[0], plans[1])
+		report := all.of(rate.Bucket{Limiter: t.Name(), Key: "k"}).Check(nil, plans[0], plans[1])
 		t.Logf("%v; %+v", report, stats)
 		if report.Err != nil || report.Over.Tokens > c.tolerance(plans[0]) || report.Granted == 0 {
 			t.Error(report)

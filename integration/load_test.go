@@ -59,7 +59,7 @@ func (l load) run(ctx context.Context, t testing.TB) (report audit.Report, decis
 	for i := range histories {
 		all.Merge(&histories[i])
 	}
-	return all.CheckBy(l.strategy.Rule(), l.limit), made.Load()
+	return all.Check(l.strategy.Rule(), l.limit), made.Load()
 }
 
 // twoPools are the pools of two instances.

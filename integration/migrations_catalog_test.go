@@ -146,14 +146,14 @@ func TestSQLTextMakesWhatUpMakes(t *testing.T) {
 	empty := objectsOf(t, byText)
 	must(t, migrations.Up(t.Context(), byUp))
 
-	up, err := migrations.SQL(true)
+	up, err := migrations.Span{}.SQL()
 	must(t, err)
 	run(t, byText, up)
 	diff(t, "after the text, against after Up", catalogOf(t, byUp), catalogOf(t, byText))
 	must(t, migrations.Up(t.Context(), byText))
 	diff(t, "after Up on the text", catalogOf(t, byUp), catalogOf(t, byText))
 
-	down, err := migrations.SQL(false)
+	down, err := migrations.Span{Down: true}.SQL()
 	must(t, err)
 	run(t, byText, down)
 	diff(t, "after the text for down, against before", empty, objectsOf(t, byText))
@@ -166,7 +166,7 @@ func TestSQLTextWithoutTheOptionalPart(t *testing.T) {
 	t.Parallel()
 	byUp, byText := migrationPool(t, newDatabase(t)), migrationPool(t, newDatabase(t))
 	must(t, migrations.Up(t.Context(), byUp, migrations.WithoutExclusionRange()))
-	text, err := migrations.SQL(true)
+	text, err := migrations.Span{}.SQL()
 	must(t, err)
 	required, _, marked := strings.Cut(text, "-- ======== Optional")
 	if !marked {

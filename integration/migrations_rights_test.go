@@ -87,7 +87,7 @@ func TestMissingRights(t *testing.T) {
 	wantApplied(t, pool, "1 3")
 }
 
-func TestStatusAndVersionOnlyRead(t *testing.T) {
+func TestStatusOnlyReads(t *testing.T) {
 	t.Parallel()
 	url := newDatabase(t)
 	admin, role := migrationPool(t, url), newRole(t, url)

@@ -279,7 +279,7 @@ func TestEverythingAtOnce(t *testing.T) {
 	if leaked != nil {
 		t.Error(leaked)
 	}
-	if report := history.Check(fast[0].Limit()); report.Over.Tokens > 0 || report.Err != nil || report.Granted == 0 {
+	if report := history.Check(nil, fast[0].Limit()); report.Over.Tokens > 0 || report.Err != nil || report.Granted == 0 {
 		t.Error(report)
 	}
 	var taken int64

@@ -58,7 +58,7 @@ func settingOutcomes(t *testing.T, pool *pgxpool.Pool) (o outcomes) {
 	made := func(by string) { o.add("made by "+by, strings.Join(catalogOf(t, fresh), "\n"), nil) }
 	made("the command")
 	for _, up := range []bool{false, true} {
-		text, err := migrations.SQL(up)
+		text, err := migrations.Span{Down: !up}.SQL()
 		must(t, err)
 		_, err = conn.Exec(ctx, text)
 		o.add("migrated with another tool", up, err)

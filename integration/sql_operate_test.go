@@ -92,7 +92,7 @@ func sqlDBIsEnough(t *testing.T, db *sql.DB) {
 	must(t, err)
 	lock, err := locker.Lock(t.Context(), "job")
 	must(t, err)
-	_, err = db.ExecContext(t.Context(), `delete from pglimit.job_locks`)
+	_, err = db.ExecContext(t.Context(), `delete from pglimit.permits`)
 	must(t, err)
 	if err := lock.Unlock(t.Context()); !errors.Is(err, cleanup.ErrLost) {
 		t.Errorf("Unlock: %v", err)

@@ -81,7 +81,7 @@ func (f fleet) run(ctx context.Context, t *testing.T, pool *pgxpool.Pool) (repor
 	for i := range histories {
 		all.Merge(&histories[i])
 	}
-	return all.CheckBy(f.strategy.Rule(), f.config.Limit), stats
+	return all.Check(f.strategy.Rule(), f.config.Limit), stats
 }
 
 func newLimiter(t testing.TB, pool *pgxpool.Pool, strategy strategies.Strategy, config pglimit.Config) *pglimit.Limiter {

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -162,7 +161,7 @@ func TestUnloggedTablesAreEmptyAfterACrash(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts a server, and crashes it")
 	}
-	server, err := pgserver.Start(t.Context(), pgserver.Options{Image: os.Getenv(envImage)})
+	server, err := pgserver.Start(t.Context(), pgserver.Options{})
 	if err != nil {
 		t.Skipf("no server of its own: %v", err)
 	}

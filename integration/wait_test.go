@@ -200,7 +200,7 @@ func TestWaitersWhoGiveUpLoseNothingAndAreNeverOver(t *testing.T) {
 		for i := range histories {
 			all.Merge(&histories[i])
 		}
-		report := all.Check(limit)
+		report := all.Check(nil, limit)
 		var stats pglimit.Stats
 		for _, limiter := range limiters {
 			if err := limiter.Close(t.Context()); err != nil {

@@ -247,7 +247,7 @@ func TestReplayOfWarmUp(t *testing.T) {
 				events[key] = append(events[key], audit.Event{At: got.At.Add(due).UnixNano(), Granted: r.Unit})
 			}
 			if !stepped {
-				if report := audit.Check(limits[key][0], events[key], limits[key][1:]...); report.Over.Tokens > 0 {
+				if report := audit.Check(nil, limits[key][0], events[key], limits[key][1:]...); report.Over.Tokens > 0 {
 					t.Fatalf("operation %d: %v", op, report)
 				}
 			}

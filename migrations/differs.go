@@ -73,16 +73,12 @@ func functionsOf(text string) (out []function) {
 }
 
 // ownFunctions are those of this release, in an order in which they can be made.
-func ownFunctions(distributed bool) (out []function, err error) {
+func ownFunctions(distributed bool) (out []function) {
 	for _, m := range known {
-		text, err := m.section(true)
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, functionsOf(text)...)
+		out = append(out, functionsOf(m.section(true))...)
 	}
 	if !distributed {
-		return out, nil
+		return out
 	}
 	for _, f := range functionsOf(distributedFunctions) {
 		if i := slices.IndexFunc(out, func(o function) bool { return o.name == f.name }); i >= 0 {
@@ -91,21 +87,18 @@ func ownFunctions(distributed bool) (out []function, err error) {
 			out = append(out, f)
 		}
 	}
-	return out, nil
+	return out
 }
 
 // putFunctions makes the functions anew that are not as this release makes them. It returns which they were, and what differs then.
 func (s *session) putFunctions(ctx context.Context, applied appliedList, distributed bool) (put, differ []string, err error) {
-	all, err := ownFunctions(distributed)
 	for _, drop := range []bool{false, true} { // what cannot be replaced, because its result or a parameter is another
-		if err == nil {
-			differ, err = differences(ctx, s.tx, applied)
-		}
+		differ, err = differences(ctx, s.tx, applied)
 		if err != nil || !slices.ContainsFunc(differ, isFunction) {
 			return put, differ, err
 		}
 		put = differ
-		for _, f := range all {
+		for _, f := range ownFunctions(distributed) {
 			if !slices.Contains(differ, "function pglimit."+f.name) {
 				continue
 			}

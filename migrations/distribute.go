@@ -35,21 +35,11 @@ var ErrNoCitus = errors.New("migrations: the tables cannot be distributed here")
 // the coordinator: their statements write in a with clause, which Citus does not send to another node.
 var keyTables = append(slices.Clone(bucketTables[:3]), permitTables...)
 
-// keyFunctions decide for one key: the node that has the key runs them. Each has an argument of that name.
-var keyFunctions = []keyFunction{
-	{"token_bucket_take", "_key"}, {"token_bucket_take_once", "_key"}, {"token_bucket_take_or_block", "_key"}, {"token_bucket_look", "_key"},
-	{"token_bucket_give_back", "_key"}, {"token_bucket_lease", "_key"},
-	{"allow", "key"}, {"peek", "key"}, {"reset", "key"}, {"acquire", "key"}, {"renew", "key"}, {"release", "key"},
-	{manyKeysFunction, "_key"},
-}
-
-type keyFunction struct{ name, key string }
-
-func keyFunctionNames(functions []keyFunction) (names []string) {
-	for _, f := range functions {
-		names = append(names, f.name)
-	}
-	return names
+// keyFunctions decide for one key: the node that has the key runs them.
+var keyFunctions = []string{
+	"token_bucket_take", "token_bucket_take_once", "token_bucket_take_or_block", "token_bucket_look",
+	"token_bucket_give_back", "token_bucket_lease",
+	"allow", "peek", "reset", "acquire", "renew", "release", manyKeysFunction,
 }
 
 // manyKeysFunction decides for several keys of one shard. Citus lets a function whose delegation is forced ask for one key only.
@@ -148,13 +138,8 @@ func (s *session) takeBackFunctions(ctx context.Context) error {
 
 // dropMore drops the functions that only a distributed schema has.
 func (s *session) dropMore(ctx context.Context) error {
-	plain, err := ownFunctions(false)
-	all, failed := ownFunctions(true)
-	if err = errors.Join(err, failed); err != nil {
-		return err
-	}
 	var names []string
-	for _, f := range all[len(plain):] {
+	for _, f := range ownFunctions(true)[len(ownFunctions(false)):] {
 		names = append(names, f.name)
 	}
 	if err := s.execEach(ctx, dropAll, names); err != nil {
@@ -285,10 +270,7 @@ func (s *session) distribute(ctx context.Context, applied appliedList) error {
 	if err != nil {
 		return err
 	}
-	all, err := ownFunctions(true)
-	if err != nil {
-		return err
-	}
+	all := ownFunctions(true)
 	there, err := ask(ctx, s.tx, "select pg_catalog.to_regproc('pglimit."+marker+"') is not null")
 	if err == nil && !there {
 		_, err = s.tx.Exec(ctx, all[slices.IndexFunc(all, func(f function) bool { return f.name == marker })].text)
@@ -353,7 +335,7 @@ var calledFunction = regexp.MustCompile(`\bpglimit\.(\w+)\(`)
 // itself only what was made after its extension. What has to do with a table of the coordinator stays there. It returns how
 // many it has brought.
 func (s *session) bring(ctx context.Context, all []function) (n int, err error) {
-	needed := append(keyFunctionNames(keyFunctions), marker)
+	needed := append(slices.Clone(keyFunctions), marker)
 	for i := 0; i < len(needed); i++ {
 		for _, f := range all {
 			if f.name != needed[i] {
@@ -416,20 +398,16 @@ func (s *session) askNodes(ctx context.Context) error {
 // delegate makes the functions that decide for one key run where that key is, also in a transaction of the caller: a
 // bucket has one clock. It returns how many were not so before.
 func (s *session) delegate(ctx context.Context) (n int, err error) {
-	var keys []string
-	for _, f := range keyFunctions {
-		keys = append(keys, f.key)
-	}
 	var functions, args []string
 	err = s.tx.Row(ctx, `
-		select coalesce(pg_catalog.array_agg(p.oid::regprocedure::text order by f.place), '{}'), coalesce(pg_catalog.array_agg(f.key order by f.place), '{}')
-		from rows from (pg_catalog.unnest($1::text[]), pg_catalog.unnest($2::text[])) with ordinality f (name, key, place)
+		select coalesce(pg_catalog.array_agg(p.oid::regprocedure::text order by f.place), '{}'), coalesce(pg_catalog.array_agg(case when '_key' = any (p.proargnames) then '_key' else 'key' end order by f.place), '{}')
+		from pg_catalog.unnest($1::text[]) with ordinality f (name, place)
 		join pg_catalog.pg_proc p on p.proname = f.name
 		join pg_catalog.pg_namespace n on n.oid = p.pronamespace and n.nspname = 'pglimit'
 		left join pg_catalog.pg_dist_object o on o.classid = 'pg_catalog.pg_proc'::regclass and o.objid = p.oid
-		where (o.distribution_argument_index is not null and p.proconfig::text like '%plan_cache_mode=%' and coalesce(o.force_delegation, false) <> (f.name = $4::text)
-			and o.colocationid = (select d.colocationid from pg_catalog.pg_dist_partition d where d.logicalrelid = $3::text::regclass)) is not true`,
-		[]any{keyFunctionNames(keyFunctions), keys, "pglimit." + keyTables[0].name, manyKeysFunction}, &functions, &args)
+		where (o.distribution_argument_index is not null and p.proconfig::text like '%plan_cache_mode=%' and coalesce(o.force_delegation, false) <> (f.name = $3::text)
+			and o.colocationid = (select d.colocationid from pg_catalog.pg_dist_partition d where d.logicalrelid = $2::text::regclass)) is not true`,
+		[]any{keyFunctions, "pglimit." + keyTables[0].name, manyKeysFunction}, &functions, &args)
 	for i, function := range functions {
 		if err == nil {
 			_, err = s.tx.Exec(ctx, "select pg_catalog.create_distributed_function($1::text::regprocedure, $2::text, colocate_with => $3::text, force_delegation => $4)",
@@ -453,7 +431,7 @@ func (s *session) planAsBefore(ctx context.Context) error {
 	err := s.tx.Row(ctx, `
 		select coalesce(pg_catalog.array_agg(p.oid::regprocedure::text), '{}')
 		from pg_catalog.pg_proc p join pg_catalog.pg_namespace n on n.oid = p.pronamespace and n.nspname = 'pglimit'
-		where p.proname = any ($1::text[]) and p.proconfig::text like '%plan_cache_mode=force_custom_plan%'`, []any{keyFunctionNames(keyFunctions)}, &functions)
+		where p.proname = any ($1::text[]) and p.proconfig::text like '%plan_cache_mode=force_custom_plan%'`, []any{keyFunctions}, &functions)
 	if err != nil {
 		return err
 	}

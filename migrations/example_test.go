@@ -78,8 +78,8 @@ func ExampleStatus() {
 }
 
 // For another migration tool: paste this into a migration of its own.
-func ExampleSQL() {
-	text, err := migrations.SQL(true)
+func ExampleSpan_SQL() {
+	text, err := migrations.Span{}.SQL()
 	if err != nil {
 		log.Fatal(err)
 	}

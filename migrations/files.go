@@ -52,14 +52,9 @@ func (s Span) Files(format Format) ([]File, error) {
 	slices.SortFunc(steps, func(a, b Migration) int { return int(a.Version - b.Version) })
 	var files []File
 	for _, m := range steps {
-		up, err := Span{From: m.Version, To: m.Version}.SQL()
-		if err != nil {
-			return nil, err
-		}
-		down, err := Span{From: m.Version, To: m.Version, Down: true}.SQL()
-		if err != nil {
-			return nil, err
-		}
+		up, _ := Span{From: m.Version, To: m.Version}.SQL() // one that there is
+		down, _ := Span{From: m.Version, To: m.Version, Down: true}.SQL()
+		name := fmt.Sprintf("%05d_%s.sql", m.Version, m.Name)
 		switch {
 		case format == GolangMigrate:
 			name := fmt.Sprintf("%06d_%s", m.Version, m.Name)
@@ -69,13 +64,12 @@ func (s Span) Files(format Format) ([]File, error) {
 		case format == Flyway:
 			files = append(files, File{fmt.Sprintf("V%d__%s.sql", m.Version, m.Name), up})
 		case format == Atlas:
-			files = append(files, File{fmt.Sprintf("%05d_%s.sql", m.Version, m.Name), up})
+			files = append(files, File{name, up})
 		case format == Goose:
 			// One statement for each direction: goose would split at semicolons inside of
 			// functions.
-			files = append(files, File{fmt.Sprintf("%05d_%s.sql", m.Version, m.Name),
-				"-- +goose Up\n-- +goose StatementBegin\n" + up + "-- +goose StatementEnd\n\n" +
-					"-- +goose Down\n-- +goose StatementBegin\n" + down + "-- +goose StatementEnd\n"})
+			files = append(files, File{name, "-- +goose Up\n-- +goose StatementBegin\n" + up + "-- +goose StatementEnd\n\n" +
+				"-- +goose Down\n-- +goose StatementBegin\n" + down + "-- +goose StatementEnd\n"})
 		default:
 			return nil, fmt.Errorf("migrations: there is no format %q: it must be one of %q", format, Formats())
 		}

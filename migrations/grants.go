@@ -41,16 +41,22 @@ type grant struct {
 // each table: a reset deletes rows, and locking a row takes UPDATE. Of the history of the limits it needs the version, not who changed what and why.
 func (p Purpose) grants() ([]grant, error) {
 	const write = "select, insert, update, delete"
+	decide := []grant{
+		{write, bucketTables}, {write, permitTables}, {"select", permitViews}, {write, instanceTables},
+		{"select", limitTables[:1]}, {"select (id, at)", limitTables[1:]},
+	}
+	read := []grant{
+		{"select", bucketTables}, {"select", permitTables}, {"select", instanceTables}, {"select", views}, {"select", limitTables},
+	}
 	switch p {
 	case ToDecide:
-		return []grant{{write, bucketTables}, {write, permitTables}, {"select", permitViews}, {write, instanceTables}, {"select", limitTables[:1]}, {"select (id, at)", limitTables[1:]}}, nil
+		return decide, nil
 	case ToDecideAndSweep:
-		grants, err := ToDecide.grants()
-		return append(grants, grant{"select, insert, update", jobTables}), err
+		return append(decide, grant{"select, insert, update", jobTables}), nil
 	case ToRead:
-		return []grant{{"select", bucketTables}, {"select", permitTables}, {"select", instanceTables}, {"select", views}, {"select", limitTables}}, nil
+		return read, nil
 	case ToLimit:
-		return []grant{{"select", bucketTables}, {"select", permitTables}, {"select", instanceTables}, {"select", views}, {"select", limitTables}, {"insert, update, delete", limitTables[:1]}}, nil
+		return append(read, grant{"insert, update, delete", limitTables[:1]}), nil
 	}
 	return nil, fmt.Errorf("migrations: the purpose is %q: it must be one of %q", string(p), Purposes())
 }
@@ -90,11 +96,7 @@ func Grants(role string, purpose Purpose, opts ...Option) (string, error) {
 				b.WriteString("grant " + g.rights + " on " + strings.Join(names, ", ") + to)
 			}
 		}
-		names, err := functionNames(optional)
-		if err != nil {
-			return "", err
-		}
-		if len(names) > 0 {
+		if names := functionNames(optional); len(names) > 0 {
 			b.WriteString("-- Every role may call functions, unless that was revoked. They act with the rights of their caller.\n")
 			b.WriteString("grant execute on function\n    " + strings.Join(names, ",\n    ") + to)
 		}
@@ -131,20 +133,15 @@ func qualified(tables []table, optional bool) []string {
 
 // functionNames returns the functions that the migrations make: no two share a name. They are
 // read from the migrations, so that no list can become outdated.
-func functionNames(optional bool) ([]string, error) {
-	var names []string
+func functionNames(optional bool) (names []string) {
 	for _, m := range known {
 		if m.Optional != optional {
 			continue
 		}
-		text, err := m.section(true)
-		if err != nil {
-			return nil, err
-		}
-		for _, f := range functionsOf(text) {
+		for _, f := range functionsOf(m.section(true)) {
 			names = append(names, "pglimit."+f.name)
 		}
 	}
 	slices.Sort(names)
-	return names, nil
+	return names
 }

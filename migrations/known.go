@@ -2,6 +2,7 @@ package migrations
 
 import (
 	"embed"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -39,8 +40,7 @@ type Migration struct {
 
 // file is the migration's place in FS.
 func (m Migration) file() string {
-	version := strconv.FormatInt(m.Version, 10)
-	return "sql/" + strings.Repeat("0", 5-len(version)) + version + "_" + m.Name + ".sql"
+	return fmt.Sprintf("sql/%05d_%s.sql", m.Version, m.Name)
 }
 
 // known are the migrations of this release, by version.

@@ -174,10 +174,10 @@ func down(ctx context.Context, db rate.Session, opts []Option, choose func(appli
 			}
 		}
 		for i := len(undo) - 1; i >= 0; i-- {
-			m, known := find(undo[i].version)
+			m, known := find(undo[i].Version)
 			if !known {
 				return fmt.Errorf("migrations: the database has version %d, which is newer than this release (%d): migrate it down with the release that applied it",
-					undo[i].version, latest())
+					undo[i].Version, latest())
 			}
 			if err := s.apply(ctx, m, false); err != nil {
 				return err

@@ -19,12 +19,12 @@ func Status[D DB](ctx context.Context, db D) ([]Migration, error) {
 	}
 	out := slices.Clone(known)
 	for _, a := range applied {
-		i := slices.IndexFunc(out, func(m Migration) bool { return m.Version == a.version })
+		i := slices.IndexFunc(out, func(m Migration) bool { return m.Version == a.Version })
 		if i < 0 {
 			i = len(out)
-			out = append(out, Migration{Version: a.version})
+			out = append(out, a)
 		}
-		out[i].Applied, out[i].AppliedAt = true, a.at
+		out[i].Applied, out[i].AppliedAt = true, a.AppliedAt
 	}
 	slices.SortStableFunc(out, func(a, b Migration) int { return int(a.Version - b.Version) })
 	return out, nil
@@ -41,38 +41,23 @@ func Pending[D DB](ctx context.Context, db D, opts ...Option) ([]Migration, erro
 	return newOptions(opts).pending(applied), nil
 }
 
-// Version is the highest version that the database has, 0 if it has none. A lower
-// one may be missing if it is optional: see [Status]. Like Status it only reads.
-func Version[D DB](ctx context.Context, db D) (int64, error) {
-	applied, err := readApplied(ctx, postgres.On(db))
-	if err != nil {
-		return 0, err
-	}
-	return applied.highest(), nil
-}
-
 // appliedList is what a database has, in the order in which it was applied.
-type appliedList []appliedMigration
-
-type appliedMigration struct {
-	version int64
-	at      time.Time
-}
+type appliedList []Migration
 
 func (l appliedList) has(version int64) bool {
-	return slices.ContainsFunc(l, func(a appliedMigration) bool { return a.version == version })
+	return slices.ContainsFunc(l, func(m Migration) bool { return m.Version == version })
 }
 
 func (l appliedList) highest() int64 {
 	var highest int64
-	for _, a := range l {
-		highest = max(highest, a.version)
+	for _, m := range l {
+		highest = max(highest, m.Version)
 	}
 	return highest
 }
 
 func (l appliedList) above(version int64) appliedList {
-	return slices.DeleteFunc(slices.Clone(l), func(a appliedMigration) bool { return a.version <= version })
+	return slices.DeleteFunc(slices.Clone(l), func(m Migration) bool { return m.Version <= version })
 }
 
 // readApplied reads, without the lock, which migrations the database has.
@@ -108,7 +93,7 @@ func queryApplied(ctx context.Context, db rate.Session) (appliedList, error) {
 		from pglimit.goose_db_version where version_id > 0 and is_applied`, nil, &versions, &microseconds)
 	var applied appliedList
 	for i, version := range versions {
-		applied = append(applied, appliedMigration{version, time.UnixMicro(microseconds[i]).UTC()})
+		applied = append(applied, Migration{Version: version, Applied: true, AppliedAt: time.UnixMicro(microseconds[i]).UTC()})
 	}
 	return applied, err
 }

@@ -15,8 +15,8 @@ var (
 	// permitTables say who holds the places of a key. They are always logged.
 	permitTables, permitViews = []table{{name: "permits"}}, []table{{name: "holders"}}
 
-	// jobTables say when the cleanup is due next, and who does it now.
-	jobTables = []table{{name: "schedule"}, {name: "job_locks"}}
+	// jobTables say when the cleanup is due next.
+	jobTables = []table{{name: "schedule"}}
 
 	// limitTables are the limits as a table, and their history.
 	limitTables = []table{{name: "limits"}, {name: "limits_history"}}

@@ -6,15 +6,6 @@ import (
 	"strings"
 )
 
-// SQL returns all migrations as one text, for people with another tool than goose. In an
-// empty database, up makes what [Up] makes. That includes the record of what is applied,
-// so that [Status], [Up] and [Down] know about it. down undoes that. The text has no
-// transaction of its own and nothing that only psql understands.
-//
-// The part for the strategy exclusion_range stands apart, in up at the end and in down at
-// the beginning, under a comment that says when to leave it out.
-func SQL(up bool) (string, error) { return Span{Down: !up}.SQL() }
-
 // Span selects migrations to be written as SQL. The zero value is all of them, up.
 type Span struct {
 	// From and To are the first and the last version. 0 stands for the first and the
@@ -26,8 +17,13 @@ type Span struct {
 	WithoutExclusionRange bool
 }
 
-// SQL is like the function [SQL], for the migrations of the span. Up, the migrations
-// before the span must be applied; down, those after it must be undone.
+// SQL returns the migrations of the span as one text, for people with another tool than goose. Up, the migrations
+// before the span must be applied; down, those after it must be undone. In an empty database, all of them make what
+// [Up] makes. That includes the record of what is applied, so that [Status], [Up] and [Down] know about it. Down undoes
+// that. The text has no transaction of its own and nothing that only psql understands.
+//
+// The part for the strategy exclusion_range stands apart, in up at the end and in down at
+// the beginning, under a comment that says when to leave it out.
 func (s Span) SQL() (string, error) {
 	steps, err := s.steps()
 	if err != nil {
@@ -47,29 +43,19 @@ func (s Span) SQL() (string, error) {
 			createVersionTable)
 	}
 	for i, m := range steps {
-		text, err := m.section(!s.Down)
-		if err != nil {
-			return "", err
+		if m.Optional {
+			b.WriteString("\n-- ======== Optional: the strategy exclusion_range ========\n" +
+				"-- Leave this out where the extension btree_gist is not allowed: this strategy\n" +
+				"-- needs it, the others do not.\n")
 		}
-		// Mark where the optional part begins and ends.
-		switch {
-		case m.Optional && !s.Down && (i == 0 || !steps[i-1].Optional):
-			b.WriteString("\n-- ======== Optional, to the end ========\n" +
-				"-- Leave this out where the extension btree_gist is not allowed: the strategy\n" +
-				"-- exclusion_range needs it, the others do not.\n")
-		case m.Optional && s.Down && len(steps) == 1:
-			b.WriteString("\n-- Leave this out if exclusion_range was left out.\n")
-		case m.Optional && s.Down && i == 0:
-			b.WriteString("\n-- ======== Optional, to the next such line ========\n" +
-				"-- Leave this out if exclusion_range was left out.\n")
-		case !m.Optional && s.Down && i > 0 && steps[i-1].Optional:
-			b.WriteString("\n-- ======== End of the optional part ========\n")
-		}
-		fmt.Fprintf(&b, "\n-- ---- %d %s ----\n%s\n", m.Version, m.Name, text)
+		fmt.Fprintf(&b, "\n-- ---- %d %s ----\n%s\n", m.Version, m.Name, m.section(!s.Down))
 		if s.Down {
 			fmt.Fprintf(&b, "delete from %s where version_id = %d;\n", versionTable, m.Version)
 		} else {
 			fmt.Fprintf(&b, "insert into %s (version_id, is_applied, tstamp) values (%d, true, now() at time zone 'UTC');\n", versionTable, m.Version)
+		}
+		if m.Optional && i < len(steps)-1 {
+			b.WriteString("\n-- ======== End of the optional part ========\n")
 		}
 	}
 	if s.Down && s.From <= 1 {
@@ -116,7 +102,7 @@ func (s Span) steps() ([]Migration, error) {
 	applied := appliedList{} // as if the migrations outside the span were applied
 	for _, m := range known {
 		if m.Version < s.From || s.To != 0 && m.Version > s.To {
-			applied = append(applied, appliedMigration{version: m.Version})
+			applied = append(applied, Migration{Version: m.Version})
 		}
 	}
 	steps := options{withoutExclusionRange: s.WithoutExclusionRange}.pending(applied)
@@ -131,11 +117,8 @@ func (s Span) steps() ([]Migration, error) {
 
 // section returns one half of a migration, without goose's annotations. The comment above
 // the first annotation, which says what the migration is, goes with up.
-func (m Migration) section(up bool) (string, error) {
-	text, err := FS.ReadFile(m.file())
-	if err != nil {
-		return "", fail("cannot read migration "+m.Name, err)
-	}
+func (m Migration) section(up bool) string {
+	text, _ := FS.ReadFile(m.file()) // it is embedded
 	var out strings.Builder
 	inUp := true
 	for line := range strings.Lines(string(text)) {
@@ -147,5 +130,5 @@ func (m Migration) section(up bool) (string, error) {
 			out.WriteString(line)
 		}
 	}
-	return strings.TrimSpace(out.String()), nil
+	return strings.TrimSpace(out.String())
 }

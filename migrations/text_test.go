@@ -2,40 +2,9 @@ package migrations
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 )
-
-func TestSQLTextIsPlainAndInOrder(t *testing.T) {
-	t.Parallel()
-	for _, up := range []bool{true, false} {
-		text, err := SQL(up)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if strings.Contains(text, "+goose") {
-			t.Errorf("up %t: goose's annotations are in it", up)
-		}
-		steps := newOptions(nil).pending(nil)
-		if !up {
-			slices.Reverse(steps)
-		}
-		last := -1
-		for _, m := range steps {
-			at := strings.Index(text, fmt.Sprintf("-- ---- %d %s ----", m.Version, m.Name))
-			if at <= last {
-				t.Errorf("up %t: %s is at %d, what comes before it at %d", up, m.Name, at, last)
-			}
-			last = at
-		}
-		optional := strings.Index(text, "======== Optional")
-		if begins := strings.Index(text, "-- ---- 2 exclusion_range ----"); optional < 0 || optional > begins ||
-			strings.Contains(text[optional:begins], "-- ---- ") {
-			t.Errorf("up %t: the optional part is marked at %d and begins at %d", up, optional, begins)
-		}
-	}
-}
 
 func TestASpanHasItsMigrationsAndNoOthers(t *testing.T) {
 	t.Parallel()

@@ -142,10 +142,10 @@ func (s *simulation) run() {
 		}
 	}
 	limit := s.config.Limit
-	if over := s.callers.Check(limit).Over; over.Tokens > 0 {
+	if over := s.callers.Check(nil, limit).Over; over.Tokens > 0 {
 		s.t.Errorf("callers were granted more than the limit: %v", over)
 	}
-	if report := s.server.Check(limit); report.NotDueTotal > 0 && !s.config.Leases.On { // leased tokens are not refilled
+	if report := s.server.Check(nil, limit); report.NotDueTotal > 0 && !s.config.Leases.On { // leased tokens are not refilled
 		s.t.Errorf("callers were denied tokens that were there: %v", report)
 	}
 	if s.kept > s.granted-s.back {

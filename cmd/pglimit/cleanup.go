@@ -146,7 +146,6 @@ func (a *app) clean(ctx context.Context, pool *pgxpool.Pool, f cleanupFlags) err
 	case <-ctx.Done():
 	case failed = <-hopeless:
 	}
-	// The Cleaner has a grace period of its own; a second Ctrl-C kills.
 	if err := cleaner.Stop(context.WithoutCancel(ctx)); err != nil {
 		return err
 	}

@@ -168,7 +168,6 @@ func (a *app) serveOn(ctx context.Context, pool *pgxpool.Pool, limits []serve.Li
 		if err := cleaner.Start(ctx); err != nil {
 			return err
 		}
-		// The Cleaner has a grace period of its own, which began when ctx ended.
 		defer func() { err = errors.Join(err, cleaner.Stop(context.WithoutCancel(ctx))) }()
 	}
 	defer f.reloadAtHUP(server, log)()

@@ -1,3 +1,5 @@
+//go:build unix
+
 package pgserver
 
 import (
@@ -37,7 +39,12 @@ func StartBouncer(ctx context.Context, url string, settings map[string]string) (
 		return nil, fmt.Errorf("pgserver: %w", err)
 	}
 	b := &bouncer{binary: binary, behind: behind, settings: settings}
-	s, err := b.start(ctx)
+	s := &Server{
+		user: behind.User, password: behind.Password, first: behind.Database, origin: "from " + binary, halt: b.stop,
+	}
+	if err = b.open(false); err == nil {
+		err = s.onFreePort(func(port int) error { return b.serve(ctx, s, port) })
+	}
 	if err != nil {
 		return nil, fmt.Errorf("pgserver: %s: %w", binary, errors.Join(err, b.stop()))
 	}
@@ -57,67 +64,28 @@ func findBouncer() (string, error) {
 }
 
 type bouncer struct {
+	throwaway
 	binary   string
 	behind   *pgx.ConnConfig
 	settings map[string]string
-
-	account *account // the user that it runs as, since it refuses root; nil: ours
-	dir     string   // holds all its files
-	guard   *guard
-	process *process // nil until there is one
 }
 
-func (b *bouncer) start(ctx context.Context) (*Server, error) {
-	var err error
-	if b.account, err = unprivileged(); err != nil {
-		return nil, err
-	}
-	if b.dir, err = b.account.tempDir(); err != nil {
-		return nil, err
-	}
-	if b.guard, err = newGuard(cleanUpLocal, b.dir); err != nil {
-		return nil, err
-	}
-	s := &Server{user: b.behind.User, password: b.behind.Password, first: b.behind.Database, origin: "from " + b.binary, halt: b.stop, stopping: make(chan struct{})}
-	// Between the search for a free port and its use another process may take it.
-	for range 5 {
-		err = b.serve(ctx, s)
-		if !errors.Is(err, errPortTaken) {
-			break
-		}
-	}
-	return s, err
-}
-
-func (b *bouncer) serve(ctx context.Context, s *Server) error {
-	port, err := freePort()
-	if err != nil {
-		return err
-	}
-	s.address = onLoopback(port)
+func (b *bouncer) serve(ctx context.Context, s *Server, port int) error {
 	file, err := b.configure(port)
 	if err != nil {
 		return err
 	}
-	cmd := exec.CommandContext(context.WithoutCancel(ctx), b.binary, file)
-	cmd.Dir = b.dir
-	joinGroup(cmd, b.guard.group())
-	b.account.runs(cmd)
-	if b.process, err = launch(cmd, nil); err != nil {
-		return err
-	}
-	err = s.greet(ctx, b.process)
-	if err != nil && strings.Contains(b.process.output.String(), "in use") {
-		return fmt.Errorf("%s: %w", s.address, errPortTaken)
-	}
-	return err
+	return b.run(ctx, s, b.command(context.WithoutCancel(ctx), b.binary, file), nil, "in use")
 }
 
 // configure writes PgBouncer's files. It lets in clients that know the user's password,
 // which other users of this machine do not, and connects to the server with the same
 // password. Where the URL has no password, PgBouncer asks for none.
 func (b *bouncer) configure(port int) (file string, err error) {
-	users, file := filepath.Join(b.dir, "users"), filepath.Join(b.dir, "ini")
+	users, err := b.write("users", inQuotes(b.behind.User, `"`)+" "+inQuotes(b.behind.Password, `"`))
+	if err != nil {
+		return "", err
+	}
 	auth, as := "scram-sha-256", ""
 	if b.behind.Password == "" {
 		auth, as = "any", " user="+inQuotes(b.behind.User, "'")
@@ -131,35 +99,12 @@ func (b *bouncer) configure(port int) (file string, err error) {
 	if b.behind.TLSConfig != nil {
 		lines = append(lines, "server_tls_sslmode = require")
 	}
-	for path, text := range map[string]string{
-		users: inQuotes(b.behind.User, `"`) + " " + inQuotes(b.behind.Password, `"`),
-		file:  strings.Join(lines, "\n"),
-	} {
-		if err := os.WriteFile(path, []byte(text+"\n"), 0o600); err != nil {
-			return "", err
-		}
-		if err := b.account.own(path); err != nil {
-			return "", err
-		}
-	}
-	return file, nil
+	return b.write("ini", strings.Join(lines, "\n"))
 }
 
 // stop kills it: it has nothing to save, and the signals that end it gently differ from
 // version to version.
-func (b *bouncer) stop() error {
-	var failures []error
-	if b.process != nil {
-		failures = append(failures, b.process.end(os.Kill, readyWithin))
-	}
-	if b.dir != "" {
-		failures = append(failures, os.RemoveAll(b.dir))
-	}
-	if b.guard != nil {
-		failures = append(failures, b.guard.dismiss())
-	}
-	return errors.Join(failures...)
-}
+func (b *bouncer) stop() error { return b.close(os.Kill, readyWithin) }
 
 func inQuotes(text, quote string) string {
 	return quote + strings.ReplaceAll(text, quote, quote+quote) + quote

@@ -1,6 +1,7 @@
 package pgserver
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -25,93 +26,86 @@ const (
 // container is a server in a container. The docker command that starts it stays attached: it
 // shows the server's output, and ends when the server does.
 type container struct {
-	name   string
-	log    io.Writer
-	guard  *guard
-	server *process // nil until there is one
+	name, image string
+	log         io.Writer // gets the output of the server, in tests
+	guard       *guard
+	server      *process // nil until there is one
 }
 
 func startDocker(ctx context.Context, o Options) (*Server, error) {
-	if err := haveImage(ctx, o.Image, o.Log); err != nil {
-		return nil, err
-	}
-	c := &container{name: "pglimit-" + strings.ToLower(rand.Text()), log: o.Log}
-	server, err := c.start(ctx, o)
-	if err != nil {
-		return nil, fmt.Errorf("docker: a container of %s: %w", o.Image, errors.Join(err, c.stop()))
-	}
-	return server, nil
+	return newContainer(DefaultImage).start(ctx, o.Settings)
+}
+
+func newContainer(image string) *container {
+	return &container{name: "pglimit-" + strings.ToLower(rand.Text()), image: image}
 }
 
 // haveImage returns nil once the engine answers and has the image.
-func haveImage(ctx context.Context, image string, log io.Writer) error {
+func haveImage(ctx context.Context, image string) error {
 	if _, err := exec.LookPath("docker"); err != nil {
 		return errors.New("no docker command in PATH")
 	}
 	short, cancel := context.WithTimeoutCause(ctx, engineWithin, fmt.Errorf("no answer within %v", engineWithin))
 	defer cancel()
-	if _, err := docker(short, log, "version", "--format", "{{.Server.Version}}"); err != nil {
+	if _, err := docker(short, "version", "--format", "{{.Server.Version}}"); err != nil {
 		return fmt.Errorf("the engine does not answer: %w", err)
 	}
-	if _, err := docker(short, nil, "image", "inspect", "--format", "{{.Id}}", image); err == nil {
+	if _, err := docker(short, "image", "inspect", "--format", "{{.Id}}", image); err == nil {
 		return nil
 	}
 	long, cancel := context.WithTimeoutCause(ctx, pullWithin, fmt.Errorf("not done within %v", pullWithin))
 	defer cancel()
-	if _, err := docker(long, log, "pull", "--quiet", image); err != nil {
+	if _, err := docker(long, "pull", "--quiet", image); err != nil {
 		return fmt.Errorf("the image %s is not there and cannot be pulled: %w", image, err)
 	}
 	return nil
 }
 
-func (c *container) start(ctx context.Context, o Options) (*Server, error) {
-	var err error
+func (c *container) start(ctx context.Context, settings map[string]string) (s *Server, err error) {
+	if err := haveImage(ctx, c.image); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("docker: a container of %s: %w", c.image, errors.Join(err, c.stop()))
+		}
+	}()
 	if c.guard, err = newGuard(cleanUpDocker, c.name); err != nil {
 		return nil, err
 	}
-	s := &Server{
-		password: rand.Text(), origin: "in a container of " + o.Image, halt: c.stop, reboot: c.restart, stopping: make(chan struct{}),
-	}
-	// Between the search for a free port and its use another process may take it.
-	for range 5 {
-		if err = c.serve(ctx, s, o); !errors.Is(err, errPortTaken) {
-			break
+	s = &Server{password: rand.Text(), origin: "in a container of " + c.image, halt: c.stop}
+	s.reboot = func(ctx context.Context) error { return c.restart(ctx, s) }
+	return s, s.onFreePort(func(int) error {
+		err := c.serve(ctx, s, settings)
+		if errors.Is(err, errPortTaken) {
+			if failed := c.remove(); failed != nil {
+				return failed
+			}
 		}
-		if err := c.remove(); err != nil {
-			return nil, err
-		}
-	}
-	return s, err
+		return err
+	})
 }
 
 // serve creates the container and waits for the server's first answer. The port is chosen here,
 // and not by the engine, which would choose another one when the container is restarted.
 //
 // There is no --rm: the engine may take a restart for the end, and remove the container.
-func (c *container) serve(ctx context.Context, s *Server, o Options) error {
-	port, err := freePort()
-	if err != nil {
-		return err
-	}
+func (c *container) serve(ctx context.Context, s *Server, settings map[string]string) error {
 	args := []string{
 		"create", "--name", c.name, "--label", Label,
-		"--publish", onLoopback(port) + ":5432", "--shm-size", "256m",
+		"--publish", s.address + ":5432", "--shm-size", "256m",
 		"--stop-signal", "SIGINT", // a fast shutdown, which not every image asks for
 		"--env", "POSTGRES_PASSWORD", // its value comes from the environment: every user can see the arguments
-		o.Image, "postgres",
+		c.image, "postgres",
 	}
 	// Not given up halfway: what the engine then creates nobody would remove.
 	creating, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), readyWithin, fmt.Errorf("not created within %v", readyWithin))
 	defer cancel()
-	cmd := dockerCommand(creating, append(args, serverArgs(o.Settings)...)...)
+	cmd := dockerCommand(creating, append(args, serverArgs(settings)...)...)
 	cmd.Env = append(os.Environ(), "POSTGRES_PASSWORD="+s.password)
-	if _, err := run(cmd, c.log); err != nil {
-		if cause := context.Cause(creating); cause != nil {
-			return cause
-		}
-		return err
+	if _, err := run(cmd); err != nil {
+		return cmp.Or(context.Cause(creating), err)
 	}
-	s.address = onLoopback(port)
 	return c.run(ctx, s)
 }
 
@@ -142,7 +136,7 @@ func (c *container) remove() error {
 	ctx, cancel := context.WithTimeoutCause(context.Background(), readyWithin, fmt.Errorf("not removed within %v", readyWithin))
 	defer cancel()
 	for {
-		_, err := docker(ctx, nil, "rm", "--force", "--volumes", c.name)
+		_, err := docker(ctx, "rm", "--force", "--volumes", c.name)
 		if err == nil || strings.Contains(err.Error(), "No such container") { // some engines say so, others do not
 			break
 		}
@@ -166,7 +160,7 @@ func (c *container) remove() error {
 // restart shuts the server down and starts it again in its container.
 func (c *container) restart(ctx context.Context, s *Server) error {
 	seconds := strconv.Itoa(int(readyWithin.Seconds()))
-	if _, err := docker(ctx, nil, "stop", "-t", seconds, c.name); err != nil {
+	if _, err := docker(ctx, "stop", "-t", seconds, c.name); err != nil {
 		return err
 	}
 	select {
@@ -174,12 +168,12 @@ func (c *container) restart(ctx context.Context, s *Server) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	return again(ctx, func() error { return c.run(ctx, s) })
+	return onSamePort(ctx, func() error { return c.run(ctx, s) })
 }
 
 // docker runs the docker command to its end and returns what it printed.
-func docker(ctx context.Context, log io.Writer, args ...string) (string, error) {
-	out, err := run(dockerCommand(ctx, args...), log)
+func docker(ctx context.Context, args ...string) (string, error) {
+	out, err := run(dockerCommand(ctx, args...))
 	if cause := context.Cause(ctx); err != nil && cause != nil {
 		return "", cause
 	}

@@ -1,8 +1,11 @@
+//go:build unix
+
 package pgserver
 
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -10,7 +13,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
-	"sync"
 	"time"
 
 	embeddedpostgres "github.com/fergusstrange/embedded-postgres"
@@ -32,7 +34,7 @@ func startEmbedded(ctx context.Context, o Options) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("PostgreSQL %s cannot be fetched: %w", embeddedVersion, err)
 	}
-	return (&local{bin: bin, settings: o.Settings, log: o.Log, freePort: freePort}).start(ctx)
+	return (&local{bin: bin, settings: o.Settings}).start(ctx)
 }
 
 // fetched returns the folder of the binaries in the cache. If they are not there, it fetches them.
@@ -64,29 +66,19 @@ func fetched(ctx context.Context, o Options) (bin string, err error) {
 	return bin, err
 }
 
-// fetching is held together with the lock on the cache's file, which is no lock within a process.
-var fetching sync.Mutex
-
 // fetch unpacks the binaries beside their place and moves them there whole: whoever finds them can
-// run them. Several processes at once fetch them once.
+// run them.
 func fetch(repository, cache, home string) (err error) {
-	fetching.Lock()
-	defer fetching.Unlock()
 	if err := errors.Join(os.MkdirAll(cache, 0o755), os.Chmod(cache, 0o755)); err != nil { //nolint:gosec // another user runs what is in it
 		return err
 	}
-	unlock, err := lockFile(filepath.Join(cache, "lock"))
-	if err != nil {
-		return err
+	old, _ := filepath.Glob(filepath.Join(cache, "unpacking-*")) // perhaps of a process that was killed
+	for _, dir := range old {
+		if info, err := os.Stat(dir); err == nil && time.Since(info.ModTime()) > time.Hour {
+			_ = os.RemoveAll(dir)
+		}
 	}
-	defer unlock()
-	if isExecutable(filepath.Join(home, "bin"), "postgres") {
-		return nil
-	}
-	work := filepath.Join(cache, "unpacking") // what is there was left by a process that was killed
-	if err := os.RemoveAll(work); err != nil {
-		return err
-	}
+	work := filepath.Join(cache, "unpacking-"+rand.Text())
 	defer func() { err = errors.Join(err, os.RemoveAll(work)) }()
 	unpacked := filepath.Join(work, "postgres")
 	if err := unpack(repository, work, unpacked); err != nil {
@@ -95,7 +87,10 @@ func fetch(repository, cache, home string) (err error) {
 	if err := openToAll(unpacked); err != nil {
 		return err
 	}
-	return os.Rename(unpacked, home)
+	if err := os.Rename(unpacked, home); err != nil && !isExecutable(filepath.Join(home, "bin"), "postgres") {
+		return err // else another process was faster
+	}
+	return nil
 }
 
 // unpack has embedded-postgres fetch and unpack the binaries, which it does only on the way to a start.

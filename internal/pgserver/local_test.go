@@ -3,15 +3,12 @@
 package pgserver
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -26,7 +23,7 @@ func newLocal(t *testing.T) *local {
 	t.Helper()
 	needsLocal(t)
 	folders := findBinaries(t.Context())
-	return &local{bin: folders[0], freePort: freePort}
+	return &local{bin: folders[0]}
 }
 
 // newPrepared is a server yet to be started, for tests of what comes after initdb, which takes longer than all the rest: its initdb
@@ -38,7 +35,7 @@ func newPrepared(t *testing.T) *local {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &local{bin: bin, freePort: freePort}
+	return &local{bin: bin}
 }
 
 // preparedDir is what prepared has made.
@@ -59,7 +56,7 @@ var prepared = sync.OnceValues(func() (bin string, err error) {
 		cmd.Dir, cmd.Stdin = preparedDir, strings.NewReader(sql)
 		joinGroup(cmd, 0)
 		account.runs(cmd)
-		_, err := run(cmd, nil)
+		_, err := run(cmd)
 		return err
 	}
 	if err := do("", "initdb", "-D", "data", "-U", superuser, "-A", "trust", "--wal-segsize", "1", "--no-sync"); err != nil {
@@ -113,32 +110,13 @@ func processesIn(dir string) (pids []string) {
 func TestLocalServer(t *testing.T) {
 	t.Parallel()
 	l := newLocal(t)
-	serves(t, Options{From: []Source{Local}}, "from "+l.bin, true)
-}
-
-func TestStopLeavesNothing(t *testing.T) {
-	t.Parallel()
-	l := newLocal(t)
-	s, err := l.start(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	connect(t, s.URL(""))
-	if _, err := os.Stat(filepath.Join(l.dir, "password")); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("the password lies about: %v", err)
-	}
-	if err := s.Stop(); err != nil {
-		t.Error(err)
-	}
-	nothingLeft(t, l)
+	serves(t, started(t, Options{From: []Source{Local}}), "from "+l.bin)
 }
 
 func TestCancelledStartLeavesNothing(t *testing.T) {
 	t.Parallel()
 	for when, l := range map[string]*local{
-		"creating subdirectories":  newLocal(t),
-		"running bootstrap script": newLocal(t),
-		"Success.":                 newLocal(t),
+		"running bootstrap script": newLocal(t), // which is a child of initdb
 		"starting PostgreSQL":      newPrepared(t),
 	} {
 		t.Run(when, func(t *testing.T) {
@@ -166,48 +144,19 @@ func TestFailedStartSaysWhyAndLeavesNothing(t *testing.T) {
 	nothingLeft(t, l)
 }
 
-func TestPortTakenMeanwhile(t *testing.T) {
-	t.Parallel()
-	l := newPrepared(t)
-	other, err := net.Listen("tcp", loopback+":0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = other.Close() }()
-	asked := 0
-	l.freePort = func() (int, error) {
-		if asked++; asked == 1 {
-			return other.Addr().(*net.TCPAddr).Port, nil
-		}
-		return freePort()
-	}
-	s, err := l.start(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Stop(); err != nil {
-		t.Error(err)
-	}
-	if asked != 2 {
-		t.Errorf("%d ports were tried, want 2", asked)
-	}
-	nothingLeft(t, l)
-}
-
 func TestSurroundingsHaveNoSay(t *testing.T) {
 	// Not parallel: the environment is changed.
 	for _, name := range []string{"PGDATA", "PGPORT", "LC_MESSAGES", "LC_ALL", "LANG", "LANGUAGE"} {
 		t.Setenv(name, "xx_YY.UTF-8")
 	}
-	l := &local{bin: "/nowhere"}
-	for _, variable := range l.command(t.Context(), "postgres").Env {
+	for _, variable := range new(throwaway).command(t.Context(), "postgres").Env {
 		if strings.Contains(variable, "xx_YY") {
 			t.Errorf("the server gets %s", variable)
 		}
 	}
 }
 
-// TestMain is, in the process that startedByChild starts, the program that has a
+// TestMain is, in the process that TestServerGoesWithAKilledProcess starts, the program that has a
 // server and is killed.
 func TestMain(m *testing.M) {
 	if os.Getenv("PGSERVER_TEST_CHILD") == "" {
@@ -217,26 +166,20 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(code)
 	}
-	l := &local{bin: os.Getenv("PGSERVER_TEST_BIN"), freePort: freePort}
+	l := &local{bin: os.Getenv("PGSERVER_TEST_CHILD")}
 	s, err := l.start(context.Background())
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	if os.Getenv("PGSERVER_TEST_CHILD") == "restarts" {
-		if err := s.Restart(context.Background()); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-		}
-	}
-	fmt.Println("started", s.URL(""), l.dir, l.server.cmd.Process.Pid)
+	fmt.Println(s.URL(""), l.dir, l.process.cmd.Process.Pid)
 	select {}
 }
 
-// startedByChild starts a server in a process and process group of its own.
-func startedByChild(t *testing.T, that string) (child *exec.Cmd, url, dir string, server int) {
-	t.Helper()
-	child = exec.Command(os.Args[0])
-	child.Env = append(os.Environ(), "PGSERVER_TEST_CHILD="+that, "PGSERVER_TEST_BIN="+newPrepared(t).bin)
+func TestServerGoesWithAKilledProcess(t *testing.T) {
+	t.Parallel()
+	child := exec.Command(os.Args[0]) // in a process group of its own
+	child.Env = append(os.Environ(), "PGSERVER_TEST_CHILD="+newPrepared(t).bin)
 	child.Stderr = os.Stderr
 	joinGroup(child, 0)
 	out, err := child.StdoutPipe()
@@ -250,64 +193,30 @@ func startedByChild(t *testing.T, that string) (child *exec.Cmd, url, dir string
 		_ = child.Process.Kill()
 		_ = child.Wait()
 	})
-	lines := bufio.NewScanner(out)
-	for lines.Scan() {
-		if words := strings.Fields(lines.Text()); len(words) == 4 && words[0] == "started" {
-			pid, err := strconv.Atoi(words[3])
-			if err != nil {
-				t.Fatal(err)
-			}
-			return child, words[1], words[2], pid
-		}
+	var url, dir string
+	var server int
+	if _, err := fmt.Fscanln(out, &url, &dir, &server); err != nil {
+		t.Fatalf("the child did not start a server: %v", err)
 	}
-	t.Fatal("the child did not start a server")
-	return nil, "", "", 0
-}
-
-func TestServerGoesWithAKilledProcess(t *testing.T) {
-	t.Parallel()
-	for _, that := range []string{"starts", "restarts"} {
-		t.Run("that "+that, func(t *testing.T) {
-			t.Parallel()
-			child, url, dir, server := startedByChild(t, that)
-			connect(t, url)
-			if err := child.Process.Kill(); err != nil {
-				t.Fatal(err)
-			}
-			deadline := time.Now().Add(time.Minute)
-			for isThere(dir) || syscall.Kill(server, 0) == nil {
-				if time.Now().After(deadline) {
-					t.Fatalf("process %d or %s is still there", server, dir)
-				}
-				time.Sleep(10 * time.Millisecond) //nolint:forbidigo // between two looks: the kernel tells nobody but a parent
-			}
-			if _, err := pgx.Connect(t.Context(), url); err == nil {
-				t.Error("it still answers")
-			}
-		})
+	connect(t, url)
+	if err := child.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	deadline := time.Now().Add(time.Minute)
+	for isThere(dir) || syscall.Kill(server, 0) == nil {
+		if time.Now().After(deadline) {
+			t.Fatalf("process %d or %s is still there", server, dir)
+		}
+		time.Sleep(10 * time.Millisecond) //nolint:forbidigo // between two looks: the kernel tells nobody but a parent
+	}
+	if _, err := pgx.Connect(t.Context(), url); err == nil {
+		t.Error("it still answers")
 	}
 }
 
 func isThere(path string) bool {
 	_, err := os.Stat(path)
 	return err == nil
-}
-
-// Ctrl-C goes to the process group of the terminal's foreground.
-func TestCtrlCDoesNotReachTheServer(t *testing.T) {
-	t.Parallel()
-	l := newPrepared(t)
-	s, err := l.start(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = s.Stop() })
-	for name, pid := range map[string]int{"guard": l.guard.group(), "server": l.server.cmd.Process.Pid} {
-		group, err := syscall.Getpgid(pid)
-		if err != nil || group == syscall.Getpgrp() {
-			t.Errorf("the %s is in our process group %d (%v)", name, group, err)
-		}
-	}
 }
 
 func TestFolderIsOnlyForTheServersUser(t *testing.T) {

@@ -3,41 +3,18 @@
 package pgserver
 
 import (
+	"context"
 	"errors"
-	"os"
 	"os/exec"
-	"syscall"
 )
+
+func startLocal(context.Context, Options) (*Server, error) {
+	return nil, errors.New("PostgreSQL's binaries are run on Unix only: use Docker")
+}
+
+func startEmbedded(ctx context.Context, o Options) (*Server, error) { return startLocal(ctx, o) }
 
 // There is no guard here: a container outlives this process if that is killed.
 const hasGuard = false
 
-const (
-	quit      = syscall.SIGKILL
-	interrupt = syscall.SIGKILL
-	terminate = syscall.SIGKILL
-)
-
-type account struct{}
-
 func joinGroup(*exec.Cmd, int) {}
-
-func signalGroup(int, syscall.Signal) error { return os.ErrProcessDone }
-
-func unprivileged() (*account, error) {
-	return nil, errors.New("they are run on Unix only: use Docker")
-}
-
-func (*account) runs(*exec.Cmd) {}
-
-func (*account) own(string) error { return nil }
-
-func (*account) tempDir() (string, error) { return os.MkdirTemp("", "pglimit-postgres-") }
-
-func (*account) memoryDir() string { return "" }
-
-func (*account) cacheDir() (string, error) { return os.UserCacheDir() }
-
-func openToAll(string) error { return nil }
-
-func lockFile(string) (unlock func(), err error) { return func() {}, nil }

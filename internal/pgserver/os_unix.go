@@ -10,25 +10,16 @@ import (
 	"os/user"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"syscall"
 )
 
 const hasGuard = true
 
-const (
-	quit      = syscall.SIGQUIT // postgres's immediate shutdown
-	interrupt = syscall.SIGINT  // its fast shutdown
-	terminate = syscall.SIGTERM
-)
-
 // joinGroup puts the command into a process group, 0 into a new one that it leads.
 // Outside of our group it does not receive the terminal's Ctrl-C.
 func joinGroup(cmd *exec.Cmd, group int) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pgid: group}
-}
-
-func signalGroup(group int, signal syscall.Signal) error {
-	return syscall.Kill(-group, signal)
 }
 
 // account is a user that a server runs as. nil: the user of this process.
@@ -88,12 +79,22 @@ func (a *account) tempDir() (string, error) {
 //
 // To make and to drop a database takes a tenth of the time there, and tests do so all the time.
 func (a *account) memoryDir() string {
-	const parent, room = "/dev/shm", 2 << 30
-	if a != nil && !isOpenToAll(parent) || freeBytes(parent) < room {
+	const parent, room = "/dev/shm", 2 << 20 // kilobytes
+	if a != nil && !isOpenToAll(parent) || freeKilobytes(parent) < room {
 		return ""
 	}
 	dir, _ := a.makeDir(parent)
 	return dir
+}
+
+// freeKilobytes of the file system that the folder is on. 0: there is no such folder.
+func freeKilobytes(folder string) int64 {
+	table, _ := run(exec.Command("df", "-Pk", folder))
+	if fields := strings.Fields(table[strings.LastIndex(table, "\n")+1:]); len(fields) == 6 {
+		free, _ := strconv.ParseInt(fields[3], 10, 64)
+		return free
+	}
+	return 0
 }
 
 // makeDir makes a folder of the account's that nobody else can enter.
@@ -120,21 +121,8 @@ func (a *account) cacheDir() (string, error) {
 
 // openToAll lets everybody read and run what is in the folder, whatever our umask is.
 func openToAll(folder string) error {
-	_, err := run(exec.Command("chmod", "-R", "a+rX", folder), nil)
+	_, err := run(exec.Command("chmod", "-R", "a+rX", folder))
 	return err
-}
-
-// lockFile makes the file, and holds it locked against other processes until unlock.
-func lockFile(path string) (unlock func(), err error) {
-	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
-		return nil, err
-	}
-	// Unlike flock, it is on every Unix.
-	if err := syscall.FcntlFlock(file.Fd(), syscall.F_SETLKW, &syscall.Flock_t{Type: syscall.F_WRLCK}); err != nil {
-		return nil, errors.Join(fmt.Errorf("locking %s: %w", path, err), file.Close())
-	}
-	return func() { _ = file.Close() }, nil
 }
 
 // isOpenToAll says whether anybody may pass through the folder.

@@ -11,8 +11,8 @@ package pgserver
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/url"
 	"os"
@@ -45,7 +45,7 @@ const (
 // EnvSource forces Embedded, where it is among the sources; any other value refuses it.
 const EnvSource = "PGLIMIT_TEST_POSTGRES"
 
-// DefaultImage is the image of a [Docker] server.
+// DefaultImage is the image of a [Docker] server. It is pulled if it is not there.
 const DefaultImage = "postgres:17-alpine"
 
 // readyWithin is how long a server has from its start to its first answer.
@@ -61,15 +61,8 @@ type Options struct {
 	// fsync off the files of a Local or Embedded server are in memory, if Linux has 2 GiB there.
 	Settings map[string]string
 
-	// Image for Docker. Empty: DefaultImage. It is pulled if it is not there.
-	Image string
-
 	// Notice is told what is fetched, before it is. Nil: stderr is.
 	Notice func(string)
-
-	// Log gets what the server and the commands around it print. Nil: only the part
-	// that an error quotes is kept. Writes come one at a time.
-	Log io.Writer
 }
 
 // Server is a running throwaway. Its methods are safe for concurrent use.
@@ -81,11 +74,10 @@ type Server struct {
 	version  string // 17.6
 	origin   string // "from /usr/lib/postgresql/17/bin"
 	halt     func() error
-	reboot   func(context.Context, *Server) error // nil: it cannot be restarted
-	once     sync.Once
-	halted   error
-	stopping chan struct{} // closed by Stop
-	changing sync.Mutex    // held by Restart and by Stop
+	reboot   func(context.Context) error // nil: it cannot be restarted
+	changing sync.Mutex                  // held by Restart and by Stop
+	stopped  bool
+	halted   error // of Stop
 }
 
 // Start runs a server and returns once it answers. The context bounds the start, not
@@ -93,9 +85,6 @@ type Server struct {
 // nothing is left running. The error names every source that was tried and why it
 // failed, and says what to do.
 func Start(ctx context.Context, o Options) (*Server, error) {
-	if o.Image == "" {
-		o.Image = DefaultImage
-	}
 	var failures []string
 	for _, source := range o.sources() {
 		start := starters[source]
@@ -165,16 +154,47 @@ func (s *Server) Describe() string {
 // "in a container of postgres:17-alpine".
 func (s *Server) Origin() string { return s.origin }
 
-// Stop ends the server, even if clients are connected, and removes all its files. A Restart
-// under way fails. Calling Stop again does nothing and returns the same.
+// Stop ends the server, even if clients are connected, and removes all its files. If a Restart is under way,
+// Stop waits for it. Calling Stop again does nothing and returns the same.
 func (s *Server) Stop() error {
-	s.once.Do(func() {
-		close(s.stopping)
-		s.changing.Lock()
-		defer s.changing.Unlock()
+	s.changing.Lock()
+	defer s.changing.Unlock()
+	if !s.stopped {
+		s.stopped = true
 		s.halted = s.halt()
-	})
+	}
 	return s.halted
+}
+
+// Restart shuts the server down and starts it again, with the same address, settings and data,
+// and returns once it answers. Until then connections are refused.
+//
+// It is a fast shutdown: clients are disconnected and what they had under way is rolled back. What
+// was committed is kept, and so are the statistics and unlogged tables. It is not a crash (unless a container takes longer
+// than a minute to shut down: then the engine kills it).
+//
+// The context bounds it. After an error the server may be up or down; it can be restarted again,
+// and must be stopped. Of two calls at once, one waits for the other. It returns an error for a PgBouncer,
+// and after Stop.
+func (s *Server) Restart(ctx context.Context) error {
+	s.changing.Lock()
+	defer s.changing.Unlock()
+	var err error
+	switch {
+	case s.stopped:
+		err = errors.New("it was stopped")
+	case s.reboot == nil:
+		err = errors.New("a PgBouncer cannot be restarted")
+	default:
+		err = s.reboot(ctx)
+	}
+	if cause := context.Cause(ctx); err != nil && cause != nil {
+		err = cause
+	}
+	if err != nil {
+		return fmt.Errorf("pgserver: the restart: %w", err)
+	}
+	return nil
 }
 
 // superuser is the superuser's name, and also that of its database.
@@ -238,6 +258,40 @@ func serverArgs(settings map[string]string, ours ...string) []string {
 		withFlags = append(withFlags, "-c", arg)
 	}
 	return withFlags
+}
+
+var errPortTaken = errors.New("the port is taken")
+
+// onFreePort gives the server the address of a port that was free a moment ago, and starts it. If another process
+// has taken the port meanwhile, it tries another one.
+func (s *Server) onFreePort(start func(port int) error) (err error) {
+	for range 5 {
+		var port int
+		if port, err = freePort(); err != nil {
+			return err
+		}
+		s.address = onLoopback(port)
+		if err = start(port); !errors.Is(err, errPortTaken) {
+			return err
+		}
+	}
+	return err
+}
+
+// onSamePort starts a server at the address that it had. Another process may have its port for a
+// moment: perhaps it looks for a free port too.
+func onSamePort(ctx context.Context, start func() error) (err error) {
+	for range 50 {
+		if err = start(); !errors.Is(err, errPortTaken) {
+			return err
+		}
+		select {
+		case <-time.After(100 * time.Millisecond):
+		case <-ctx.Done():
+			return err
+		}
+	}
+	return err
 }
 
 // freePort returns a port that was free a moment ago.

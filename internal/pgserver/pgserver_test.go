@@ -2,7 +2,6 @@ package pgserver
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"os"
 	"path/filepath"
@@ -26,7 +25,7 @@ func needsImage(t *testing.T) string {
 	if image == "" {
 		image = DefaultImage
 	}
-	if _, err := docker(t.Context(), nil, "image", "inspect", image); err != nil {
+	if _, err := docker(t.Context(), "image", "inspect", image); err != nil {
 		t.Skipf("no engine that has the image %s: %v", image, err)
 	}
 	return image
@@ -35,7 +34,13 @@ func needsImage(t *testing.T) string {
 func TestDockerServer(t *testing.T) {
 	t.Parallel()
 	image := needsImage(t)
-	serves(t, Options{From: []Source{Docker}, Image: image}, "in a container of "+image, true)
+	s, err := newContainer(image).start(t.Context(), forty2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Stop() })
+	restarts(t, s)
+	serves(t, s, "in a container of "+image)
 }
 
 func TestNothingOfAContainerIsLeft(t *testing.T) {
@@ -49,15 +54,12 @@ func TestNothingOfAContainerIsLeft(t *testing.T) {
 			t.Parallel()
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
-			c := &container{name: "pglimit-test-" + strings.ToLower(rand.Text()), log: &listener{words: when, then: cancel}}
-			_, err := c.start(ctx, Options{Image: image})
-			if err == nil {
+			c := newContainer(image)
+			c.log = &listener{words: when, then: cancel}
+			if _, err := c.start(ctx, nil); err == nil {
 				t.Error("it started though it was given up")
 			}
-			if err := c.stop(); err != nil {
-				t.Error(err)
-			}
-			if left, err := docker(t.Context(), nil, "ps", "-aq", "--filter", "name="+c.name); err != nil || left != "" {
+			if left, err := docker(t.Context(), "ps", "-aq", "--filter", "name="+c.name); err != nil || left != "" {
 				t.Errorf("left behind: %q (%v)", left, err)
 			}
 		})

@@ -18,7 +18,7 @@ type process struct {
 	err    error         // of cmd.Wait, once exited
 }
 
-// launch starts the command with its output going to log.
+// launch starts the command. log gets its output, too, unless it is nil: in tests.
 func launch(cmd *exec.Cmd, log io.Writer) (*process, error) {
 	p := &process{cmd: cmd, output: &tail{log: log}, exited: make(chan struct{})}
 	cmd.Stdout, cmd.Stderr = p.output, p.output
@@ -35,18 +35,23 @@ func launch(cmd *exec.Cmd, log io.Writer) (*process, error) {
 	return p, nil
 }
 
-// run runs the command to its end and returns what it printed. An error quotes the last
-// words of the output.
-func run(cmd *exec.Cmd, log io.Writer) (string, error) {
-	p, err := launch(cmd, log)
+// run runs the command to its end and returns what it printed.
+func run(cmd *exec.Cmd) (string, error) {
+	p, err := launch(cmd, nil)
 	if err != nil {
 		return "", err
 	}
+	err = p.wait()
+	return strings.TrimSpace(p.output.String()), err
+}
+
+// wait for its end. An error quotes the last words of the output.
+func (p *process) wait() error {
 	<-p.exited
 	if p.err != nil {
-		return "", errors.New(p.lastWords())
+		return errors.New(p.lastWords())
 	}
-	return strings.TrimSpace(p.output.String()), nil
+	return nil
 }
 
 // end sends the signal and, if the process has not ended in time, kills it.

@@ -6,10 +6,11 @@ import (
 	"context"
 	"errors"
 	"net"
-	"strings"
+	"path/filepath"
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 )
 
 func TestRestart(t *testing.T) {
@@ -22,54 +23,18 @@ func TestRestart(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = s.Stop() })
 	restarts(t, s)
-	group, err := syscall.Getpgid(l.server.cmd.Process.Pid)
-	if err != nil || group != l.guard.group() {
+	// It is not ours, to which Ctrl-C goes: the group of the terminal's foreground.
+	group, err := syscall.Getpgid(l.process.cmd.Process.Pid)
+	if err != nil || group != l.guard.group() || group == syscall.Getpgrp() {
 		t.Errorf("the new process is in group %d (%v): the guard, which leads %d, does not end it", group, err, l.guard.group())
+	}
+	if isThere(filepath.Join(l.dir, "password")) {
+		t.Error("the password lies about")
 	}
 	if err := s.Stop(); err != nil {
 		t.Error(err)
 	}
-	if err := s.Restart(t.Context()); !errors.Is(err, errStopped) {
-		t.Errorf("a restart after Stop: %v", err)
-	}
 	nothingLeft(t, l)
-}
-
-// Stop leaves nothing of a server whose restart is under way, whenever that is.
-func TestStopDuringARestart(t *testing.T) {
-	t.Parallel()
-	for _, when := range []string{"received fast shutdown request", "database system is shut down", "database system was shut down at", "ready to accept connections"} {
-		t.Run(when, func(t *testing.T) {
-			t.Parallel()
-			l := newPrepared(t)
-			s, err := l.start(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
-			connect(t, s.URL(""))
-			var stopping sync.WaitGroup
-			// Those words came with the start too, but from then on they are the restart's.
-			l.log = &listener{words: when, then: func() {
-				stopping.Go(func() {
-					if err := s.Stop(); err != nil {
-						t.Error(err)
-					}
-				})
-			}}
-			l.server.output.mu.Lock()
-			l.server.output.log = l.log
-			l.server.output.mu.Unlock()
-			// The last words may be said too late.
-			if err := s.Restart(t.Context()); err != nil && !errors.Is(err, errStopped) {
-				t.Error(err)
-			}
-			stopping.Wait()
-			if err := s.Stop(); err != nil {
-				t.Error(err)
-			}
-			nothingLeft(t, l)
-		})
-	}
 }
 
 // A restart that is given up leaves a server that can be restarted again, or stopped.
@@ -98,22 +63,19 @@ func TestARestartThatIsGivenUp(t *testing.T) {
 	connect(t, s.URL(""))
 
 	// Somebody else has the port when it starts again.
-	_, port, err := net.SplitHostPort(strings.TrimPrefix(s.address, "//"))
+	_, port, err := net.SplitHostPort(s.address)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := l.server.shutDown(t.Context()); err != nil {
+	if err := l.process.end(syscall.SIGINT, time.Minute); err != nil {
 		t.Fatal(err)
 	}
 	other, err := net.Listen("tcp", net.JoinHostPort(loopback, port))
 	if err != nil {
 		t.Fatal(err)
 	}
-	inTime, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	l.log = &listener{words: "could not bind", then: cancel}
-	if err := s.Restart(inTime); err == nil {
-		t.Error("it started on a port that is taken")
+	if err := l.serve(t.Context(), s); !errors.Is(err, errPortTaken) {
+		t.Errorf("on a port that is taken: %v", err)
 	}
 	if err := other.Close(); err != nil {
 		t.Fatal(err)

@@ -240,17 +240,10 @@ create table pglimit.schedule (
     due_at timestamptz not null
 ) using heap;
 
--- Who runs a job now: nobody from until on. The holder renews it. (Not an advisory lock either.)
-create table pglimit.job_locks (
-    job    text collate "C" primary key,
-    holder text collate "C" not null, -- of this run alone
-    until  timestamptz not null
-) using heap;
-
 -- +goose Down
 drop table pglimit.token_bucket, pglimit.token_bucket_answers, pglimit.token_bucket_blocks, pglimit.upsert,
     pglimit.for_update_nowait, pglimit.sliding_window, pglimit.sliding_log, pglimit.warm_up, pglimit.permits,
     pglimit.limits, pglimit.limits_history, pglimit.instances, pglimit.instances_turn,
-    pglimit.schedule, pglimit.job_locks;
+    pglimit.schedule;
 drop domain pglimit.nanoseconds;
 comment on schema pglimit is null;

@@ -7,20 +7,47 @@ import (
 	"time"
 
 	"github.com/pglimit/ratelimit/pglimit/rate"
+	"github.com/pglimit/ratelimit/strategies/internal/warmup"
+	"github.com/pglimit/ratelimit/strategies/internal/window"
 )
 
-// Check checks the events of one bucket, in any order, against its limit. It takes time
-// n log n, or n if the events are in order of time already.
-//
-// If other limits were in force beside this one, or instead of it, pass them too. Then Check
-// tests the grants against the loosest burst and the loosest rate of all limits, and does
-// not test whether a denial was due. With a Calendar, no window may have more grants than a burst.
-func Check(limit rate.Limit, events []Event, beside ...rate.Limit) Report {
-	return CheckBy(nil, limit, events, beside...)
+// Check checks the events of one bucket, in any order, as [History.Check] does.
+func Check(rule rate.Rule, limit rate.Limit, events []Event, beside ...rate.Limit) Report {
+	var h History
+	for _, e := range events {
+		h.Add(e)
+	}
+	return h.Check(rule, limit, beside...)
 }
 
-// Check checks the history as the function [Check] does.
-func (h *History) Check(limit rate.Limit, beside ...rate.Limit) Report {
+// Check checks the history against the limit, by the rule of the strategy that decided; nil is the rule of a token
+// bucket. It takes time n log n, or n if the events are in order of time already.
+//
+// A token bucket and any rule that is not named here: granted tokens are at most a burst and what the rate brings back; with
+// a Calendar, at most a burst in each window. A denial was due if the tokens were not there.
+//
+// strategies.SlidingWindow and strategies.SlidingLog: never more than Limit.Burst in any Limit.Window, wherever that
+// begins; a denial was due if the tokens were not there with every cell counting whole until its last grant is a window
+// old. With MinInterval, all of a grant that follows another too soon is over. With CountDenied, it is not checked
+// whether denials were due.
+//
+// strategies.WarmUp: never more than the limit; a denial was due if the grants before it were not paid for, by a key
+// that was cold at first.
+//
+// If other limits were in force beside this one, or instead of it, pass them too. Then Check tests the grants against
+// the loosest burst and the loosest rate of all limits (the largest burst in the shortest window), and does not test
+// whether a denial was due.
+func (h *History) Check(rule rate.Rule, limit rate.Limit, beside ...rate.Limit) Report {
+	switch of := rule.(type) {
+	case warmup.Rule:
+		return h.checkWarmUp(of, limit, beside)
+	case window.Rule:
+		return h.checkWindow(of, limit, beside)
+	}
+	return h.checkBucket(limit, beside)
+}
+
+func (h *History) checkBucket(limit rate.Limit, beside []rate.Limit) Report {
 	report, denials := h.begin(limit, beside)
 	if report.Err != nil {
 		return report

@@ -8,8 +8,8 @@
 //
 //	var history audit.Histories
 //	history.Record("user:42", tokens, unit, decision) // for each decision
-//	report := history.Check(limit)
-//	fmt.Println(report)                          // report.OK() for programs
+//	report := history.Check(nil, limit) // nil: the rule of a token bucket
+//	fmt.Println(report)                    // report.OK() for programs
 //
 // # Why the database's time is enough
 //

@@ -10,7 +10,7 @@ import (
 
 func ExampleCheck() {
 	noon := time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC).UnixNano()
-	report := audit.Check(rate.PerSecond(3), []audit.Event{
+	report := audit.Check(nil, rate.PerSecond(3), []audit.Event{
 		{At: noon, Wanted: 3, Unit: 3, Granted: 3},
 		{At: noon + 200_000_000, Wanted: 1, Unit: 1, Granted: 1}, // too early
 		{At: noon + 900_000_000, Wanted: 1, Unit: 1},             // the token was there
@@ -37,6 +37,6 @@ func ExampleHistories() {
 	other.Record("user:43", 1, 1, rate.Decision{Allowed: true, Granted: 1, At: noon})
 
 	one.Merge(&other)
-	fmt.Println(one.Check(limit))
+	fmt.Println(one.Check(nil, limit))
 	// Output: 2 decisions granted 2 tokens; 1 denial: never over, no denial that was not due
 }

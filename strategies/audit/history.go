@@ -80,16 +80,11 @@ func (h *Histories) Merge(other *Histories) {
 	}
 }
 
-// Check checks every bucket as the function [Check] does.
-func (h *Histories) Check(limit rate.Limit, beside ...rate.Limit) Report {
-	return h.CheckBy(nil, limit, beside...)
-}
-
-// CheckBy checks every bucket as [History.CheckBy] does.
-func (h *Histories) CheckBy(rule rate.Rule, limit rate.Limit, beside ...rate.Limit) Report {
+// Check checks every bucket as [History.Check] does.
+func (h *Histories) Check(rule rate.Rule, limit rate.Limit, beside ...rate.Limit) Report {
 	report := Report{Err: validate(limit, beside)}
 	for bucket, history := range h.of {
-		report.Add(history.CheckBy(rule, limit, beside...).named(bucket))
+		report.Add(history.Check(rule, limit, beside...).named(bucket))
 	}
 	return report
 }

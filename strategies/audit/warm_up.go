@@ -13,7 +13,7 @@ func (h *History) checkWarmUp(rule warmup.Rule, limit rate.Limit, beside []rate.
 	h.sort()
 	grants := *h
 	grants.denials = nil
-	report := grants.Check(limit, beside...)
+	report := grants.checkBucket(limit, beside)
 	if report.Err != nil || len(beside) > 0 {
 		return report
 	}

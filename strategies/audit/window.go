@@ -5,37 +5,10 @@ import (
 	"time"
 
 	"github.com/pglimit/ratelimit/pglimit/rate"
-	"github.com/pglimit/ratelimit/strategies/internal/warmup"
 	"github.com/pglimit/ratelimit/strategies/internal/window"
 )
 
-// CheckBy checks the events of one bucket, in any order, by the rule of the strategy that decided, see
-// [History.CheckBy].
-func CheckBy(rule rate.Rule, limit rate.Limit, events []Event, beside ...rate.Limit) Report {
-	var h History
-	for _, e := range events {
-		h.Add(e)
-	}
-	return h.CheckBy(rule, limit, beside...)
-}
-
-// CheckBy checks the history by the rule of the strategy that decided. That of strategies.SlidingWindow and
-// strategies.SlidingLog is never more than Limit.Burst in any Limit.Window, wherever that begins; a denial was due if
-// the tokens were not there with every cell counting whole until its last grant is a window old. With MinInterval, all of a
-// grant that follows another too soon is over. With CountDenied, it is not checked whether denials were due. That of
-// strategies.WarmUp is never more than the limit; a denial was due if the grants before it were not paid for, by a key
-// that was cold at first. Any other rule is checked as by [History.Check].
-//
-// If other limits were in force beside this one, or instead of it, pass them too. Then the grants are checked against
-// the largest burst in the shortest window, and not whether a denial was due.
-func (h *History) CheckBy(rule rate.Rule, limit rate.Limit, beside ...rate.Limit) Report {
-	if of, is := rule.(warmup.Rule); is {
-		return h.checkWarmUp(of, limit, beside)
-	}
-	of, is := rule.(window.Rule)
-	if !is {
-		return h.Check(limit, beside...)
-	}
+func (h *History) checkWindow(of window.Rule, limit rate.Limit, beside []rate.Limit) Report {
 	report, denials := h.begin(limit, beside)
 	if report.Err != nil {
 		return report

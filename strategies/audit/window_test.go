@@ -22,7 +22,7 @@ func TestTheDistanceBetweenGrants(t *testing.T) {
 		"too near": {[]audit.Event{grant(0, 1), grant(2*second-1, 2)}, 2, 0},
 		"not due":  {[]audit.Event{grant(0, 1), deny(2*second, 1)}, 0, 1},
 	} {
-		report := audit.CheckBy(rule, limit, test.events)
+		report := audit.Check(rule, limit, test.events)
 		if report.Over.Tokens != test.over || report.NotDueTotal != test.notDue {
 			t.Errorf("%s: %v", name, report)
 		}

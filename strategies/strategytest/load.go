@@ -196,7 +196,7 @@ func neverOver(s *suite) {
 			recorded.used(r, d)
 			return d.Granted, nil
 		})
-		if report := audit.Check(limits[0], all[key], limits[1]); report.Over.Tokens > 0 || report.Err != nil {
+		if report := audit.Check(nil, limits[0], all[key], limits[1]); report.Over.Tokens > 0 || report.Err != nil {
 			s.Errorf("%s: %v", key, report)
 		}
 	}

@@ -26,7 +26,7 @@ type Table struct {
 	Whole bool
 
 	// Check returns whether the events of one bucket, in any order, include grants of more than the
-	// limit allows, or denials of tokens that were there. Nil: audit.CheckBy the Rule.
+	// limit allows, or denials of tokens that were there. Nil: audit.Check by the Rule.
 	Check func(limit rate.Limit, events []audit.Event) audit.Report
 }
 
@@ -94,7 +94,7 @@ func (t *Table) check(limit rate.Limit, events []audit.Event) audit.Report {
 	if t.Check != nil {
 		return t.Check(limit, events)
 	}
-	return audit.CheckBy(t.Rule, limit, events)
+	return audit.Check(t.Rule, limit, events)
 }
 
 func (s *suite) fillsAsATokenBucket() bool {

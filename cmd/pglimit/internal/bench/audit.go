@@ -79,7 +79,7 @@ func (a answers) checkBucket(events []event, end int64) audit.Report {
 		}
 		bucket.Add(decision)
 	}
-	return bucket.CheckBy(a.rule, a.limit)
+	return bucket.Check(a.rule, a.limit)
 }
 
 // byKey groups the events before end by key: a counting sort, because there may be

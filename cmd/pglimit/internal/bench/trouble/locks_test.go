@@ -62,13 +62,13 @@ func TestKeysAreLockedInTurn(t *testing.T) {
 	const schema = "trouble_published"
 	must(t, published.Create(t.Context(), postgres.OnPool(pool), schema))
 	t.Cleanup(func() { must(t, published.Drop(context.Background(), postgres.OnPool(pool), schema)) })
-	s := published.NewUpsert(schema)
+	upsert := published.Strategies(schema)[2]
 	target := Target{
-		Database: pool.Config().ConnConfig, Application: "trouble in turn", Table: s.Table(), Keys: []string{"never asked for"},
+		Database: pool.Config().ConnConfig, Application: "trouble in turn", Table: schema + ".upsert", Keys: []string{"never asked for"},
 	}
 	for _, key := range []string{"a", "b", "c"} {
 		r := rate.Request{Limiter: "-", Key: key, Limit: rate.Every(time.Hour), Tokens: 1, Unit: 1}
-		_, err := s.Take(t.Context(), postgres.OnPool(pool), []rate.Request{r})
+		_, err := upsert.Take(t.Context(), postgres.OnPool(pool), []rate.Request{r})
 		must(t, err)
 		target.Keys = append(target.Keys, key)
 	}
