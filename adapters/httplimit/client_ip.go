@@ -73,10 +73,12 @@ func (p *Proxies) validate() error {
 	}
 	for i, prefix := range p.Prefixes {
 		if !prefix.IsValid() {
-			return fmt.Errorf("httplimit: Proxies.Prefixes[%d] is not valid: make it with netip.MustParsePrefix, for instance", i)
+			return fmt.Errorf(
+				"httplimit: Proxies.Prefixes[%d] is not valid: make it with netip.MustParsePrefix, for instance", i)
 		}
 		if prefix.Addr().Is4In6() {
-			return fmt.Errorf("httplimit: Proxies.Prefixes[%d] is %v: write it as IPv4, which its addresses are counted as", i, prefix)
+			return fmt.Errorf(
+				"httplimit: Proxies.Prefixes[%d] is %v: write it as IPv4, which its addresses are counted as", i, prefix)
 		}
 	}
 	if p.Field != "" && len(p.Prefixes) == 0 && p.Count == 0 {
