@@ -2,7 +2,6 @@ package grpclimit
 
 import (
 	"context"
-	"fmt"
 	"strconv"
 	"time"
 
@@ -36,13 +35,16 @@ func (d *Denial) Status() *status.Status {
 	for i := range d.Decisions {
 		violations[i] = violation(&d.Decisions[i])
 	}
-	return withDetails(status.New(codes.ResourceExhausted, fmt.Sprintf("rate limit exceeded: try again in %v", d.RetryAfter)),
+	denied := status.Newf(codes.ResourceExhausted, "rate limit exceeded: try again in %v", d.RetryAfter)
+	return withDetails(denied,
 		&errdetails.RetryInfo{RetryDelay: durationpb.New(d.RetryAfter)},
 		&errdetails.QuotaFailure{Violations: violations})
 }
 
 func violation(of *pglimit.Decision) *errdetails.QuotaFailure_Violation {
-	v := &errdetails.QuotaFailure_Violation{Description: "the limit is " + of.Limit.String(), QuotaId: of.Limiter, QuotaValue: of.Limit.Burst}
+	v := &errdetails.QuotaFailure_Violation{
+		Description: "the limit is " + of.Limit.String(), QuotaId: of.Limiter, QuotaValue: of.Limit.Burst,
+	}
 	switch of.Source {
 	case pglimit.FromRule: // a row of pglimit.limits, which has no limit
 		v.Description, v.QuotaValue = "all calls are denied", 0

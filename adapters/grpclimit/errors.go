@@ -48,7 +48,8 @@ func StatusOf(err error) *status.Status {
 	case fault == admission.OfConfig:
 		return status.New(codes.Internal, "the limits of calls are not set up properly: the server's log says more")
 	case errors.Is(err, admission.ErrBadRequest):
-		return status.New(codes.InvalidArgument, "the key that the call is limited by is too long, not UTF-8, or has a NUL byte")
+		return status.New(codes.InvalidArgument,
+			"the key that the call is limited by is too long, not UTF-8, or has a NUL byte")
 	case fault == admission.OfClient:
 		return status.New(codes.InvalidArgument, "the call costs more than its limit ever grants at once")
 	case errors.Is(err, semaphore.ErrFull):

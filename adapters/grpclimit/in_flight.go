@@ -20,8 +20,8 @@ type InFlight struct {
 	// False: a call without a place is rejected at once.
 	Wait bool
 
-	// Failed can choose another error than the usual one. err is semaphore.ErrFull, or an error of Key or of the database. Nil,
-	// or if it returns nil: StatusOf the error.
+	// Failed can choose another error than the usual one. err is semaphore.ErrFull, or an error of Key or of the
+	// database. Nil, or if it returns nil: StatusOf the error.
 	Failed func(ctx context.Context, call Call, err error) error
 
 	// Logger gets failures other than semaphore.ErrFull. Nil: slog.Default().
@@ -46,11 +46,14 @@ func MaxInFlight(places *semaphore.Semaphore, config InFlight) (*InFlightInterce
 	if places == nil || config.Key == nil {
 		return nil, errors.New("grpclimit: MaxInFlight needs a semaphore and InFlight.Key")
 	}
-	return &InFlightInterceptor{places, config, newInterceptor(nil, Config{Failed: config.Failed, Logger: config.Logger})}, nil
+	fail := newInterceptor(nil, Config{Failed: config.Failed, Logger: config.Logger})
+	return &InFlightInterceptor{places, config, fail}, nil
 }
 
 // Unary is a [grpc.UnaryServerInterceptor].
-func (i *InFlightInterceptor) Unary(ctx context.Context, request any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+func (i *InFlightInterceptor) Unary(
+	ctx context.Context, request any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler,
+) (any, error) {
 	permit, err := i.acquire(ctx, Call{Method: info.FullMethod, Message: request})
 	if err != nil {
 		return nil, err
@@ -60,7 +63,9 @@ func (i *InFlightInterceptor) Unary(ctx context.Context, request any, info *grpc
 }
 
 // Stream is a [grpc.StreamServerInterceptor].
-func (i *InFlightInterceptor) Stream(server any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+func (i *InFlightInterceptor) Stream(
+	server any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler,
+) error {
 	permit, err := i.acquire(stream.Context(), Call{Method: info.FullMethod})
 	if err != nil {
 		return err

@@ -34,11 +34,15 @@ func New(limiter *pglimit.Limiter, config Config) (*Interceptor, error) {
 }
 
 func newInterceptor(limiter *pglimit.Limiter, config Config) *Interceptor {
-	return &Interceptor{config: config, limits: admission.Limits{Limiter: limiter, Logger: config.Logger, Adapter: "grpclimit"}}
+	return &Interceptor{config: config, limits: admission.Limits{
+		Limiter: limiter, Logger: config.Logger, Adapter: "grpclimit",
+	}}
 }
 
 // Unary is a [grpc.UnaryServerInterceptor].
-func (i *Interceptor) Unary(ctx context.Context, request any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (response any, err error) {
+func (i *Interceptor) Unary(
+	ctx context.Context, request any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler,
+) (response any, err error) {
 	call := Call{Method: info.FullMethod, Message: request}
 	if i.skips(ctx, call) {
 		return handler(ctx, request)
@@ -57,7 +61,9 @@ func (i *Interceptor) Unary(ctx context.Context, request any, info *grpc.UnarySe
 
 // Stream is a [grpc.StreamServerInterceptor]. It charges the opening of the stream and, with Config.PerMessage, each
 // message from the client.
-func (i *Interceptor) Stream(server any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+func (i *Interceptor) Stream(
+	server any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler,
+) error {
 	ctx, call := stream.Context(), Call{Method: info.FullMethod}
 	if i.skips(ctx, call) {
 		return handler(server, stream)

@@ -32,7 +32,8 @@ func Subject(kind string, of func(ctx context.Context) string) KeyFunc {
 	return func(ctx context.Context, _ Call) (string, error) {
 		subject := of(ctx)
 		if subject == "" {
-			return "", fmt.Errorf("%w: there is no %s: put the interceptor that authenticates in front of the limiter", ErrNoKey, kind)
+			return "", fmt.Errorf("%w: there is no %s: put the interceptor that authenticates in front of the limiter",
+				ErrNoKey, kind)
 		}
 		return kind + ":" + subject, nil
 	}

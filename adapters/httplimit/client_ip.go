@@ -73,10 +73,12 @@ func (p *Proxies) validate() error {
 	}
 	for i, prefix := range p.Prefixes {
 		if !prefix.IsValid() {
-			return fmt.Errorf("httplimit: Proxies.Prefixes[%d] is not valid: make it with netip.MustParsePrefix, for instance", i)
+			return fmt.Errorf(
+				"httplimit: Proxies.Prefixes[%d] is not valid: make it with netip.MustParsePrefix, for instance", i)
 		}
 		if prefix.Addr().Is4In6() {
-			return fmt.Errorf("httplimit: Proxies.Prefixes[%d] is %v: write it as IPv4, which its addresses are counted as", i, prefix)
+			return fmt.Errorf(
+				"httplimit: Proxies.Prefixes[%d] is %v: write it as IPv4, which its addresses are counted as", i, prefix)
 		}
 	}
 	if p.Field != "" && len(p.Prefixes) == 0 && p.Count == 0 {
@@ -86,40 +88,29 @@ func (p *Proxies) validate() error {
 }
 
 // client returns the address of the client: the first, from right to left, that is not a proxy's.
-func (p *Proxies) client(remote string, lines []string) (netip.Addr, error) {
-	if p.Count > 0 {
-		return p.behind(lines)
+func (p *Proxies) client(remote string, lines []string) (addr netip.Addr, err error) {
+	rest := strings.Join(lines, ",") // several lines are one list
+	if p.Count == 0 {
+		if addr, err = parseAddr(remote); err != nil {
+			return addr, fmt.Errorf("Request.RemoteAddr: %w "+
+				"(of a Unix socket: set Proxies.Count to the number of proxies, without Prefixes)", err)
+		}
 	}
-	addr, err := parseAddr(remote)
-	if err != nil {
-		return netip.Addr{}, fmt.Errorf("Request.RemoteAddr: %w (of a Unix socket: set Proxies.Count to the number of proxies, without Prefixes)", err)
-	}
-	chain := hops{lines: lines}
-	for p.trusts(addr) {
-		hop, more := chain.next()
-		if !more {
+	for n := 0; n < p.Count || p.Count == 0 && p.trusts(addr); n++ {
+		var hop string
+		hop, rest = lastOf(rest)
+		if hop == "" && p.Count > 0 {
+			return addr, fmt.Errorf("the header field %s has %d addresses, and Proxies.Count is %d", p.Field, n, p.Count)
+		}
+		if hop == "" {
 			break
 		}
+		if p.Count > n+1 { // whatever that proxy claims
+			continue
+		}
 		if addr, err = parseAddr(hop); err != nil {
-			return netip.Addr{}, fmt.Errorf("the header field %s: %w", p.Field, err)
+			return addr, fmt.Errorf("the header field %s: %w", p.Field, err)
 		}
-	}
-	return addr, nil
-}
-
-// behind returns the address in front of Count proxies; the last of them is RemoteAddr.
-func (p *Proxies) behind(lines []string) (netip.Addr, error) {
-	chain, hop := hops{lines: lines}, ""
-	for n := range p.Count {
-		next, more := chain.next()
-		if !more {
-			return netip.Addr{}, fmt.Errorf("the header field %s has %d addresses, and Proxies.Count is %d", p.Field, n, p.Count)
-		}
-		hop = next
-	}
-	addr, err := parseAddr(hop)
-	if err != nil {
-		return netip.Addr{}, fmt.Errorf("the header field %s: %w", p.Field, err)
 	}
 	return addr, nil
 }
@@ -146,42 +137,26 @@ func (p *Proxies) key(addr netip.Addr) string {
 	return string(prefix.AppendTo(text))
 }
 
-// hops walks the addresses of a header field from right to left.
-type hops struct {
-	lines []string // that are still to be read, the last of them first
-	line  string   // the rest of the one that is being read
-}
-
-// next returns the next address to the left. Lines form one list, whose empty members are skipped.
-func (h *hops) next() (hop string, more bool) {
-	for {
-		if h.line == "" {
-			if len(h.lines) == 0 {
-				return "", false
-			}
-			last := len(h.lines) - 1
-			h.line, h.lines = h.lines[last], h.lines[:last]
-		}
-		at := strings.LastIndexByte(h.line, ',')
-		hop = strings.TrimSpace(h.line[at+1:])
-		h.line = h.line[:max(at, 0)]
-		if hop != "" {
-			return hop, true
-		}
+// lastOf returns the last member of a list that is not empty, if there is one, and what is to the left of it.
+func lastOf(list string) (member, left string) {
+	for list != "" && member == "" {
+		at := strings.LastIndexByte(list, ',')
+		member, list = strings.TrimSpace(list[at+1:]), list[:max(at, 0)]
 	}
+	return member, list
 }
 
 // parseAddr reads an address, with or without a port: some proxies write one.
 func parseAddr(text string) (addr netip.Addr, err error) {
+	withPort := text
 	switch {
 	case strings.HasPrefix(text, "[") && strings.HasSuffix(text, "]"): // IPv6 as in a URL, without a port
-		var withPort netip.AddrPort
-		withPort, err = netip.ParseAddrPort(text + ":0")
-		addr = withPort.Addr()
+		withPort += ":0"
+		fallthrough
 	case strings.HasPrefix(text, "[") || strings.Count(text, ":") == 1:
-		var withPort netip.AddrPort
-		withPort, err = netip.ParseAddrPort(text)
-		addr = withPort.Addr()
+		var both netip.AddrPort
+		both, err = netip.ParseAddrPort(withPort)
+		addr = both.Addr()
 	default:
 		addr, err = netip.ParseAddr(text)
 	}

@@ -1,14 +1,12 @@
 package httplimit_test
 
 import (
-	"bufio"
 	"go/format"
 	"io"
 	"net"
 	"net/http"
 	"os"
 	"regexp"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -48,32 +46,12 @@ func exchange(t *testing.T, address, path string, header []string) string {
 	conn, err := net.Dial("tcp", address)
 	must(t, err)
 	defer func() { _ = conn.Close() }()
-	request := "GET " + path + " HTTP/1.1\r\nHost: localhost:8080\r\n"
-	for _, line := range header {
-		request += line + "\r\n"
-	}
-	if _, err := io.WriteString(conn, request+"\r\n"); err != nil {
-		t.Fatal(err)
-	}
-	var answer strings.Builder
-	length, from := 0, bufio.NewReader(conn)
-	for {
-		line, err := from.ReadString('\n')
-		must(t, err)
-		line = strings.TrimSpace(line)
-		answer.WriteString(line + "\n")
-		if value, is := strings.CutPrefix(line, "Content-Length: "); is {
-			length, _ = strconv.Atoi(value)
-		}
-		if line == "" {
-			break
-		}
-	}
-	body := make([]byte, length)
-	if _, err := io.ReadFull(from, body); err != nil {
-		t.Fatal(err)
-	}
-	return answer.String() + string(body)
+	lines := append([]string{"GET " + path + " HTTP/1.1", "Host: localhost:8080", "Connection: close"}, header...)
+	_, err = io.WriteString(conn, strings.Join(lines, "\r\n")+"\r\n\r\n")
+	must(t, err)
+	answer, err := io.ReadAll(conn)
+	must(t, err)
+	return strings.NewReplacer("Connection: close\r\n", "", "\r\n", "\n").Replace(string(answer)) // which curl does not ask for
 }
 
 var (

@@ -29,7 +29,7 @@ type field struct {
 	from, to int
 }
 
-// setFields tells the client of its limits and, if it is denied, when to come back. problem says that a problem follows.
+// setFields tells the client of its limits and, if it is denied, when to come back. problem says that the body is one.
 func (a *answer) setFields(h http.Header, headers Headers, problem bool) {
 	if admission.Fallback(a.decisions) {
 		return

@@ -23,7 +23,8 @@ func Subject(kind string, of func(r *http.Request) string) KeyFunc {
 	return func(r *http.Request) (string, error) {
 		subject := of(r)
 		if subject == "" {
-			return "", fmt.Errorf("%w: there is no %s: put the middleware that authenticates in front of the limiter", ErrNoKey, kind)
+			return "", fmt.Errorf("%w: there is no %s: put the middleware that authenticates in front of the limiter",
+				ErrNoKey, kind)
 		}
 		return kind + ":" + subject, nil
 	}
@@ -54,7 +55,8 @@ func Header(name string) KeyFunc {
 // a key: clients choose it.)
 func Route(r *http.Request) (string, error) {
 	if r.Pattern == "" {
-		return "", fmt.Errorf("%w: no pattern of a http.ServeMux was matched yet: wrap the handlers of the mux, not the mux", ErrNoKey)
+		return "", fmt.Errorf("%w: no pattern of a http.ServeMux was matched yet: wrap the handlers of the mux, not the mux",
+			ErrNoKey)
 	}
 	return "route:" + r.Pattern, nil
 }

@@ -15,7 +15,8 @@ import (
 // New makes a middleware: it passes requests that the limiter allows to the handler, and answers the others. It can
 // wrap any number of handlers, which then share the limit, and it is safe for concurrent use.
 //
-// It panics if the limiter is nil, a field of the config is not valid, or the limiter's strategy cannot do what it asks.
+// It panics if the limiter is nil, if a field of the config is not valid, or if the limiter's strategy cannot do what
+// the config asks.
 func New(limiter *pglimit.Limiter, config Config) func(http.Handler) http.Handler {
 	m := newMiddleware(limiter, config)
 	err := m.limits.Check(admission.Uses{
@@ -34,7 +35,9 @@ func New(limiter *pglimit.Limiter, config Config) func(http.Handler) http.Handle
 }
 
 func newMiddleware(limiter *pglimit.Limiter, config Config) *middleware {
-	return &middleware{Config: config, limits: admission.Limits{Limiter: limiter, Logger: config.Logger, Adapter: "httplimit"}}
+	return &middleware{Config: config, limits: admission.Limits{
+		Limiter: limiter, Logger: config.Logger, Adapter: "httplimit",
+	}}
 }
 
 type middleware struct {

@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"reflect"
 	"sync"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 
+	"github.com/pglimit/ratelimit/adapters/internal/meters"
 	"github.com/pglimit/ratelimit/pglimit"
 )
 
@@ -86,9 +88,12 @@ func (r *registration) claim(meter metric.Meter, limiters []*pglimit.Limiter) (e
 		case !twice:
 			r.claimed = append(r.claimed, s)
 		case by == r:
-			err = errors.Join(err, fmt.Errorf("otellimit: limiter %d of Register is the second with the name %q and the strategy %s: name each once", i, s.name, s.strategy))
+			err = errors.Join(err, fmt.Errorf(
+				"otellimit: limiter %d of Register is the second with the name %q and the strategy %s: name each once",
+				i, s.name, s.strategy))
 		default:
-			err = errors.Join(err, fmt.Errorf("otellimit: limiter %d of Register, with the name %q and the strategy %s, is registered with this meter already: register it once, or Unregister it first", i, s.name, s.strategy))
+			err = errors.Join(err, fmt.Errorf("otellimit: limiter %d of Register, with the name %q and the strategy %s, "+
+				"is registered with this meter already: register it once, or Unregister it first", i, s.name, s.strategy))
 		}
 	}
 	return err
@@ -113,52 +118,46 @@ func (r *registration) Unregister() error {
 }
 
 type instruments struct {
-	stats      map[string]metric.Int64Observable // by Stat.Name
-	rate       metric.Float64ObservableGauge
-	burst      metric.Int64ObservableGauge
-	timeout    metric.Float64ObservableGauge
-	maxWaiting metric.Int64ObservableGauge
-	trips      metric.Float64Histogram
+	stats    map[string]metric.Int64Observable // by Stat.Name
+	settings []metric.Float64ObservableGauge   // of meters.Settings
+	trips    metric.Float64Histogram
 }
 
-// make the instruments, and return all of them.
-func (i *instruments) make(meter metric.Meter) ([]metric.Observable, error) {
-	var errs [6]error
-	i.rate, errs[0] = meter.Float64ObservableGauge("pglimit.limit.tokens_per_second",
-		metric.WithDescription("The limit of each key: tokens that come back in a second."))
-	i.burst, errs[1] = meter.Int64ObservableGauge("pglimit.limit.burst_tokens",
-		metric.WithDescription("The limit of each key: tokens that can be taken at once."))
-	i.timeout, errs[3] = meter.Float64ObservableGauge("pglimit.timeout", metric.WithUnit("s"), metric.WithDescription("The time limit of a decision."))
-	i.maxWaiting, errs[4] = meter.Int64ObservableGauge("pglimit.max_waiting", metric.WithDescription("How many requests may wait for an answer at once."))
-	i.trips, errs[5] = newRoundTrips(meter)
-	all := []metric.Observable{i.rate, i.burst, i.timeout, i.maxWaiting}
+// make the instruments, and return those that are observed.
+func (i *instruments) make(meter metric.Meter) (all []metric.Observable, err error) {
+	i.trips, err = meter.Float64Histogram("pglimit.round_trip.duration", metric.WithUnit("s"),
+		metric.WithDescription(meters.RoundTrips), metric.WithExplicitBucketBoundaries(meters.Buckets...))
+	for _, setting := range meters.Settings {
+		gauge, refused := meter.Float64ObservableGauge("pglimit."+setting.Name,
+			metric.WithUnit(setting.Unit), metric.WithDescription(setting.Help))
+		i.settings, all, err = append(i.settings, gauge), append(all, gauge), errors.Join(err, refused)
+	}
 	for stat := range (pglimit.Stats{}).All() {
 		if i.stats[stat.Name] != nil {
 			continue
 		}
-		var err error
+		var refused error
 		if name := "pglimit." + stat.Name; stat.Gauge {
-			i.stats[stat.Name], err = meter.Int64ObservableGauge(name, metric.WithDescription(stat.Help))
+			i.stats[stat.Name], refused = meter.Int64ObservableGauge(name, metric.WithDescription(stat.Help))
 		} else {
-			i.stats[stat.Name], err = meter.Int64ObservableCounter(name, metric.WithDescription(stat.Help))
+			i.stats[stat.Name], refused = meter.Int64ObservableCounter(name, metric.WithDescription(stat.Help))
 		}
-		errs[2] = errors.Join(errs[2], err)
-		all = append(all, i.stats[stat.Name])
+		all, err = append(all, i.stats[stat.Name]), errors.Join(err, refused)
 	}
-	return all, errors.Join(errs[:]...)
+	return all, err
 }
 
 func (i *instruments) observe(observer metric.Observer, limiter *pglimit.Limiter) {
 	config := limiter.Config()
-	of := []attribute.KeyValue{attribute.String("limiter", config.Name), attribute.String("strategy", limiter.Strategy().Name())}
-	whole := metric.WithAttributes(of...)
-	limit := config.Limit
-	observer.ObserveFloat64(i.rate, float64(limit.Tokens)/limit.Period.Seconds(), whole)
-	observer.ObserveInt64(i.burst, limit.Burst, whole)
-	if timeout := config.Timeout; timeout != pglimit.NoTimeout {
-		observer.ObserveFloat64(i.timeout, timeout.Seconds(), whole)
+	of := []attribute.KeyValue{
+		attribute.String("limiter", config.Name), attribute.String("strategy", limiter.Strategy().Name()),
 	}
-	observer.ObserveInt64(i.maxWaiting, int64(config.MaxWaiting), whole)
+	whole := metric.WithAttributes(of...)
+	for n, setting := range meters.Settings {
+		if value := setting.Value(config); !math.IsInf(value, 1) {
+			observer.ObserveFloat64(i.settings[n], value, whole)
+		}
+	}
 	for stat := range limiter.Stats().All() {
 		with := whole
 		if stat.Label != "" {
@@ -166,13 +165,6 @@ func (i *instruments) observe(observer metric.Observer, limiter *pglimit.Limiter
 		}
 		observer.ObserveInt64(i.stats[stat.Name], stat.Value, with)
 	}
-}
-
-// newRoundTrips makes the histogram. Its advice is buckets from 0.5 ms to 10 s.
-func newRoundTrips(meter metric.Meter) (metric.Float64Histogram, error) {
-	return meter.Float64Histogram("pglimit.round_trip.duration", metric.WithUnit("s"),
-		metric.WithDescription("Calls of the strategy, from the call to the answer, with the wait for a connection."),
-		metric.WithExplicitBucketBoundaries(.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10))
 }
 
 // record is a Config.OnRoundTrip.

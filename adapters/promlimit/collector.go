@@ -4,11 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/pglimit/ratelimit/adapters/internal/meters"
 	"github.com/pglimit/ratelimit/pglimit"
 )
 
@@ -23,11 +24,8 @@ var _ prometheus.Collector = (*Collector)(nil)
 // exported is a Limiter with the descriptions of its metrics.
 type exported struct {
 	*pglimit.Limiter
-	stats       map[string]*prometheus.Desc // by Stat.Name
-	rate, burst *prometheus.Desc
-	timeout     *prometheus.Desc
-	maxWaiting  *prometheus.Desc
-	trips       *prometheus.HistogramVec
+	descs map[string]*prometheus.Desc // by the name of a Stat or Setting
+	trips *prometheus.HistogramVec
 }
 
 // New makes a collector of the limiters' metrics:
@@ -55,7 +53,8 @@ func New(limiters ...*pglimit.Limiter) *Collector {
 		}
 		name, strategy := limiter.Config().Name, limiter.Strategy().Name()
 		if seen[[2]string{name, strategy}] {
-			c.err = errors.Join(c.err, fmt.Errorf("promlimit: limiter %d of New is the second with the name %q and the strategy %s: name each once", i, name, strategy))
+			c.err = errors.Join(c.err, fmt.Errorf(
+				"promlimit: limiter %d of New is the second with the name %q and the strategy %s: name each once", i, name, strategy))
 			continue
 		}
 		seen[[2]string{name, strategy}] = true
@@ -67,19 +66,17 @@ func New(limiters ...*pglimit.Limiter) *Collector {
 // describe returns the metrics of a Limiter. Its name and strategy are constant labels, so that another collector can
 // have the same metrics of another Limiter.
 func describe(limiter *pglimit.Limiter, labels prometheus.Labels) exported {
-	e := exported{
-		Limiter: limiter,
-		stats:   make(map[string]*prometheus.Desc),
-		rate:    prometheus.NewDesc("pglimit_limit_tokens_per_second", "The limit of each key: tokens that come back in a second.", nil, labels),
-		burst:   prometheus.NewDesc("pglimit_limit_burst_tokens", "The limit of each key: tokens that can be taken at once.", nil, labels),
-
-		timeout:    prometheus.NewDesc("pglimit_timeout_seconds", "The time limit of a decision.", nil, labels),
-		maxWaiting: prometheus.NewDesc("pglimit_max_waiting", "How many requests may wait for an answer at once.", nil, labels),
-		trips:      newRoundTrips(labels),
-	}
+	e := exported{Limiter: limiter, descs: make(map[string]*prometheus.Desc), trips: newRoundTrips(labels)}
 	limiter.ObserveRoundTrips(func(_ context.Context, trip pglimit.RoundTrip) {
 		e.trips.WithLabelValues(trip.Operation, trip.Outcome).Observe(trip.Duration.Seconds())
 	})
+	for _, setting := range meters.Settings {
+		name := "pglimit_" + strings.ReplaceAll(setting.Name, ".", "_")
+		if setting.Unit == "s" {
+			name += "_seconds"
+		}
+		e.descs[setting.Name] = prometheus.NewDesc(name, setting.Help, nil, labels)
+	}
 	for stat := range (pglimit.Stats{}).All() {
 		name, own := "pglimit_"+stat.Name, []string(nil)
 		if !stat.Gauge {
@@ -88,7 +85,7 @@ func describe(limiter *pglimit.Limiter, labels prometheus.Labels) exported {
 		if stat.Label != "" {
 			own = []string{stat.Label}
 		}
-		e.stats[stat.Name] = prometheus.NewDesc(name, stat.Help, own, labels)
+		e.descs[stat.Name] = prometheus.NewDesc(name, stat.Help, own, labels)
 	}
 	return e
 }
@@ -100,12 +97,8 @@ func (c *Collector) Describe(descs chan<- *prometheus.Desc) {
 		return
 	}
 	for _, e := range c.limiters {
-		descs <- e.rate
-		descs <- e.burst
-		descs <- e.timeout
-		descs <- e.maxWaiting
 		e.trips.Describe(descs)
-		for _, desc := range e.stats {
+		for _, desc := range e.descs {
 			descs <- desc
 		}
 	}
@@ -115,11 +108,9 @@ func (c *Collector) Describe(descs chan<- *prometheus.Desc) {
 func (c *Collector) Collect(metrics chan<- prometheus.Metric) {
 	for _, e := range c.limiters {
 		config := e.Config()
-		limit := config.Limit
-		metrics <- prometheus.MustNewConstMetric(e.rate, prometheus.GaugeValue, float64(limit.Tokens)/limit.Period.Seconds())
-		metrics <- prometheus.MustNewConstMetric(e.burst, prometheus.GaugeValue, float64(limit.Burst))
-		metrics <- prometheus.MustNewConstMetric(e.timeout, prometheus.GaugeValue, seconds(config.Timeout))
-		metrics <- prometheus.MustNewConstMetric(e.maxWaiting, prometheus.GaugeValue, float64(config.MaxWaiting))
+		for _, setting := range meters.Settings {
+			metrics <- prometheus.MustNewConstMetric(e.descs[setting.Name], prometheus.GaugeValue, setting.Value(config))
+		}
 		e.trips.Collect(metrics)
 		for stat := range e.Stats().All() {
 			kind, own := prometheus.CounterValue, []string(nil)
@@ -129,25 +120,17 @@ func (c *Collector) Collect(metrics chan<- prometheus.Metric) {
 			if stat.Label != "" {
 				own = []string{stat.LabelValue}
 			}
-			metrics <- prometheus.MustNewConstMetric(e.stats[stat.Name], kind, float64(stat.Value), own...)
+			metrics <- prometheus.MustNewConstMetric(e.descs[stat.Name], kind, float64(stat.Value), own...)
 		}
 	}
-}
-
-// seconds of a time limit.
-func seconds(timeout time.Duration) float64 {
-	if timeout == pglimit.NoTimeout {
-		return math.Inf(1)
-	}
-	return timeout.Seconds()
 }
 
 func newRoundTrips(labels prometheus.Labels) *prometheus.HistogramVec {
 	return prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name:        "pglimit_round_trip_duration_seconds",
-		Help:        "Calls of the strategy, from the call to the answer, with the wait for a connection.",
+		Help:        meters.RoundTrips,
 		ConstLabels: labels,
-		Buckets:     []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10},
+		Buckets:     meters.Buckets,
 
 		// The bounds keep a wide spread of durations from growing the histogram without end.
 		NativeHistogramBucketFactor:     1.1,

@@ -14,11 +14,15 @@ type Semaphores struct{ semaphores []*semaphore.Semaphore }
 var _ prometheus.Collector = (*Semaphores)(nil)
 
 var (
-	permitsWaiting  = prometheus.NewDesc("pglimit_permits_waiting", "Callers in this process that wait for a permit.", []string{"limiter"}, nil)
-	permitsAcquired = prometheus.NewDesc("pglimit_permits_acquired_total", "Permits that were acquired.", []string{"limiter"}, nil)
-	permitsRefused  = prometheus.NewDesc("pglimit_permits_refused_total", "Calls that found no place.", []string{"limiter"}, nil)
-	permitsLost     = prometheus.NewDesc("pglimit_permits_lost_total", "Permits that expired before they were released.", []string{"limiter"}, nil)
+	permitsWaiting  = permitsDesc("waiting", "Callers in this process that wait for a permit.")
+	permitsAcquired = permitsDesc("acquired_total", "Permits that were acquired.")
+	permitsRefused  = permitsDesc("refused_total", "Calls that found no place.")
+	permitsLost     = permitsDesc("lost_total", "Permits that expired before they were released.")
 )
+
+func permitsDesc(name, help string) *prometheus.Desc {
+	return prometheus.NewDesc("pglimit_permits_"+name, help, []string{"limiter"}, nil)
+}
 
 // NewSemaphores makes a collector of the gauge pglimit_permits_waiting, and of the counters
 // pglimit_permits_acquired_total, pglimit_permits_refused_total and pglimit_permits_lost_total, with the label limiter:

@@ -48,6 +48,8 @@ func TestMistakes(t *testing.T) {
 		{"--listen 192.0.2.1:8081", "choose another address with --listen, such as 127.0.0.1:8081"},
 		{"--database-url postgres://:hidden@h:x/y", "--database-url"},
 		{"--bogus", "--help lists the flags"},
+		{"--listen 127.0.0.1:0 postgres://u:hidden@h/x", `"...\" is too much`},
+		{"--listen 127.0.0.1:0 host=h password=hidden", `"...\" is too much`},
 	} {
 		says, err := program(t, "", strings.Fields(c.args)...).CombinedOutput()
 		if exit := (*exec.ExitError)(nil); !errors.As(err, &exit) || exit.ExitCode() != 1 {

@@ -11,8 +11,8 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// Start a Chromium without a window, for two minutes at most and until the test ends. Where there
-// is none, the test is skipped.
+// Start a Chromium without a window, for eight minutes at most and until the test ends. Where there is none, the test is
+// skipped.
 func Start(t *testing.T) context.Context {
 	t.Helper()
 	var path string
@@ -25,7 +25,8 @@ func Start(t *testing.T) context.Context {
 	if path == "" {
 		t.Skip("no chromium, chromium-browser or google-chrome in PATH: the page is not looked at in a browser")
 	}
-	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.Flag("disable-dev-shm-usage", true))
+	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path),
+		chromedp.Flag("disable-dev-shm-usage", true))
 	if os.Geteuid() == 0 {
 		options = append(options, chromedp.NoSandbox) // Chromium's sandbox refuses to work for root
 	}

@@ -54,7 +54,8 @@ func checkKey(key string) error {
 // Cost checks what the cost function returned.
 func Cost(cost int64) (int64, error) {
 	if cost < 1 {
-		return 0, &ConfigError{"Cost", fmt.Errorf("is %d: it must be at least 1; what costs nothing is for Config.Skip", cost)}
+		return 0, &ConfigError{"Cost",
+			fmt.Errorf("is %d: it must be at least 1; what costs nothing is for Config.Skip", cost)}
 	}
 	return cost, nil
 }

@@ -15,8 +15,8 @@ const quiet = 10 * time.Second
 // maxText is how many bytes of a text are logged.
 const maxText = 1 << 10
 
-// failures of one kind are logged rarely and in short lines, because clients may cause any number of them, with texts of
-// any length. The zero value is ready for use, also concurrently.
+// failures of one kind are logged rarely and in short lines, because clients may cause any number of them, with texts
+// of any length. The zero value is ready for use, also concurrently.
 type failures struct {
 	mutex  sync.Mutex
 	until  time.Time // when the next may be logged
