@@ -103,14 +103,12 @@ func (a *app) allow(cmd *cobra.Command, f *allowFlags, key string) error {
 		return err
 	}
 	if !f.quiet {
-		if err := a.print(answer.json, answer.text+"\n"); err != nil {
-			return err
-		}
+		err = a.print(answer.json, answer.text+"\n")
 	}
-	if !answer.allowed {
+	if err == nil && !answer.allowed {
 		return exitDenied
 	}
-	return nil
+	return err
 }
 
 // check checks the flags together.

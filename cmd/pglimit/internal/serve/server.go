@@ -59,10 +59,10 @@ type Server struct {
 	generations generations
 	complained  atomic.Int64 // the second in which a gateway's mistake was logged
 
-	mu     sync.Mutex
-	table  atomic.Pointer[limiter] // decides for the names that only the table has, once one was asked for
-	closed bool
-	users  sync.WaitGroup // requests that this Server answers
+	// table decides for all names that only the table of limits has: thousands of them cost no more than one, and are
+	// one series of each metric. It has no Limiter if there are no rules.
+	table limiter
+	users sync.WaitGroup // requests that this Server answers
 
 	probes  singleflight.Group
 	checked time.Time // by the last of the probes
@@ -100,10 +100,17 @@ func New(config Config) (*Server, error) {
 		s.limiters[limit.Config.Name] = made
 		all = append(all, made.Limiter)
 	}
-	if len(config.Limits) == 0 { // so that the table is read
-		if _, err := s.ofTable(); err != nil {
+	if config.Rules != nil {
+		made, err := s.makeLimiter(Limit{
+			Strategy: cmp.Or(config.Strategy, pglimit.Strategy(strategies.TokenBucket{})),
+			Config:   pglimit.Config{Name: tableName, Limit: unlimited, Timeout: tableTimeout},
+		})
+		if err != nil {
 			return nil, err
 		}
+		made.ruled = true
+		s.table = made
+		all = append(all, made.Limiter)
 	}
 	for _, token := range config.Tokens {
 		s.tokens = append(s.tokens, sha256.Sum256([]byte(token)))
@@ -229,11 +236,7 @@ func (s *Server) limiter(ctx context.Context, name string) (limiter, *problem) {
 		p.Field = "limiter"
 		return limiter{}, p
 	}
-	found, err := s.ofTable()
-	if err != nil {
-		return limiter{}, problemOf(err)
-	}
-	return *found, nil
+	return s.table, nil
 }
 
 const (
@@ -255,29 +258,6 @@ func (s *Server) makeLimiter(limit Limit) (limiter, error) {
 // noRule.
 var unlimited = pglimit.PerSecond(pglimit.MaxRate).WithBurst(int64(pglimit.MaxWindow))
 
-// ofTable returns the Limiter that decides for all names that are only in the table. So thousands of them cost no more
-// than one, and are one series of each metric. It is made at the first request for one of them.
-func (s *Server) ofTable() (*limiter, error) {
-	if found := s.table.Load(); found != nil {
-		return found, nil
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if found := s.table.Load(); found != nil {
-		return found, nil
-	}
-	if s.closed {
-		return nil, pglimit.ErrClosed
-	}
-	made, err := s.makeLimiter(Limit{cmp.Or(s.config.Strategy, pglimit.Strategy(strategies.TokenBucket{})), pglimit.Config{Name: tableName, Limit: unlimited, Timeout: tableTimeout}})
-	if err != nil {
-		return nil, err
-	}
-	made.ruled = true
-	s.table.Store(&made)
-	return &made, s.registry.Register(promlimit.New(made.Limiter))
-}
-
 // noRule says that a limiter of the table has no limit for the key.
 func noRule(limiter, key string) *problem {
 	p := newProblem(http.StatusNotFound, "limiter is %q, and the table pglimit.limits has no limit of it for key %q: pglimit limits set %s --limit 10/s --note default", limiter, key, limiter)
@@ -288,16 +268,13 @@ func noRule(limiter, key string) *problem {
 // all returns the current limiters, by name.
 func (s *Server) all() map[string]limiter {
 	all := maps.Clone(s.limiters)
-	if table := s.table.Load(); table != nil {
-		all[tableName] = *table
+	if s.table.Limiter != nil {
+		all[tableName] = s.table
 	}
 	return all
 }
 
 func (s *Server) closeLimiters(ctx context.Context) error {
-	s.mu.Lock()
-	s.closed = true
-	s.mu.Unlock()
 	all := s.all()
 	errs := make([]error, len(all))
 	var closing sync.WaitGroup
