@@ -43,7 +43,8 @@ func notConnString(source string) error {
 // password of a URL at the first @ and the host at the first /. So the rest of a password with these characters would
 // become the host, and would be printed when it is not found.
 func checkParts(conn, source string, config *pgconn.Config) error {
-	bad := !isHost(config.Host) || slices.ContainsFunc(config.Fallbacks, func(f *pgconn.FallbackConfig) bool { return !isHost(f.Host) })
+	bad := !isHost(config.Host) || slices.ContainsFunc(config.Fallbacks,
+		func(f *pgconn.FallbackConfig) bool { return !isHost(f.Host) })
 	switch {
 	case bad && conn == "":
 		return fmt.Errorf("%s: the host has characters that no host name has", source)

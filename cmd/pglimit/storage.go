@@ -42,7 +42,8 @@ func newStorageCommand(a *app) *cobra.Command {
 		ValidArgs: kinds,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 1 || cobra.OnlyValidArgs(cmd, args) != nil {
-				return usagef(cmd, "storage takes logged or unlogged, not %q; without an argument it says how tables are kept", args)
+				return usagef(cmd, "storage takes logged or unlogged, not %q; without an argument it says how tables "+
+					"are kept", args)
 			}
 			return nil
 		},
