@@ -98,7 +98,7 @@ func cliSaysWhatTheServerAnswered(t *testing.T, c cli) {
 		{"allow", "k", "--limit", "1/1h"},
 		{"reset", "--all", "--limiter", "api"},
 		{"migrate", "up"},
-		{"storage", "status"},
+		{"storage"},
 		{"cleanup", "--once"},
 		{"bench"},
 	} {

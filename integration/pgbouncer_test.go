@@ -247,7 +247,7 @@ func cliWorksBehindPgBouncer(t *testing.T, c cli) {
 		c.run(t, append([]string{"limits"}, change...)...).exits(t, 0)
 	}
 	c.run(t, "storage", "unlogged").exits(t, 0)
-	c.run(t, "storage", "status").exits(t, 0).prints(t, "unlogged")
+	c.run(t, "storage").exits(t, 0).prints(t, "unlogged")
 	c.run(t, "storage", "logged").exits(t, 0)
 	c.run(t, "migrate", "status", "--check").exits(t, 0)
 

@@ -61,7 +61,7 @@ func wantOperatorsToldOfAStandby(t *testing.T, standby string) {
 			t.Errorf("%s says %s, want %s", args, r.stderr, want)
 		}
 	}
-	c.run(t, "storage", "status").exits(t, 0)
+	c.run(t, "storage").exits(t, 0)
 	c.run(t, "cleanup", "--once").fails(t, "is read-only", "connect to the primary")
 	process, wait := c.started(t, "cannot execute INSERT", "cleanup", "--metrics", "127.0.0.1:0")
 	must(t, process.Signal(syscall.SIGTERM))

@@ -113,9 +113,9 @@ type Group struct {
 // organisation and for all together, or ten per second and a thousand per day. It is one round
 // trip.
 //
-// A [Request] needs a Key and Tokens, at least 1: a group does not look. Limiter and Limit are the Limiter's own if they
-// are left out. A bucket is a Limiter and a Key, and has one limit at a time: two limits on one key need
-// two Limiter names. Durability is the stronger of the request's and the Limiter's.
+// A [Request] needs a Key and Tokens, at least 1: a group does not look. Limiter and Limit are the Limiter's own if
+// they are left out. A bucket is a Limiter and a Key, and has one limit at a time: two limits on one key need two
+// Limiter names. Durability is the stronger of the request's and the Limiter's.
 //
 // A denial is no error. After a [*RequestError] or [*LimitError] nothing is taken. If the strategy
 // does not know groups, the error satisfies errors.Is(err, [errors.ErrUnsupported]).

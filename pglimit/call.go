@@ -42,8 +42,8 @@ func (l *Limiter) roundTrip(ctx context.Context, requests []rate.Request) (decis
 	return decisions, nil
 }
 
-// unknownZone makes of Postgres's error that it does not know a time zone a *LimitError of the request that names it. Which
-// zones there are, only Postgres knows, and a name with a mistake in it is no outage.
+// unknownZone makes of Postgres's error that it does not know a time zone a *LimitError of the request that names it.
+// Which zones there are, only Postgres knows, and a name with a mistake in it is no outage.
 func unknownZone(requests []rate.Request, err error) error {
 	const invalidParameterValue = "22023"
 	var pg *pgconn.PgError

@@ -53,8 +53,8 @@ func (l *Limiter) ready(ctx context.Context) Limit {
 	return l.Limit()
 }
 
-// applyRule notes the rule that holds for a request of the claim, and takes its limit. A rule that cannot be read or kept
-// is a [*RuleError].
+// applyRule notes the rule that holds for a request of the claim, and takes its limit. A rule that cannot be read or
+// kept is a [*RuleError].
 func (l *Limiter) applyRule(c *claim, i int) (*LimitRule, error) {
 	r := &c.Requests[i]
 	if r.Limiter == "" {
@@ -143,7 +143,8 @@ func (l *Limiter) request(key string, n int64) rate.Request {
 	return rate.Request{Limiter: l.config.Name, Key: key, Limit: l.Limit(), Tokens: n, Unit: n, Durability: l.config.Durability}
 }
 
-// checkName refuses a name whose buckets are those of another limiter's new keys, or of its rules that are only observed.
+// checkName refuses a name whose buckets are those of another limiter's new keys, or of its rules that are only
+// observed.
 func checkName(limiter string) error {
 	for _, suffix := range []string{newkeys.Suffix, limits.ObservedSuffix} {
 		if of, is := strings.CutSuffix(limiter, suffix); is {

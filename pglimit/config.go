@@ -40,10 +40,10 @@ type Config struct {
 	// For a group of DoAll it is called for each request in order, and the group is granted if
 	// all are.
 	//
-	// It is not called for an invalid request, when the caller cancelled or the Limiter is
-	// closed, nor by Reset and ResetAll. Nor for [ErrNotMigrated], [ErrPermission], [ErrSetting], [ErrPooler], and the
-	// [LimitError] of a time zone that Postgres does not know, nor for a [RuleError]: these do not end by themselves, as an
-	// outage does, and a limiter that fails open would let everybody pass for ever, unseen.
+	// It is not called for an invalid request, when the caller cancelled or the Limiter is closed, nor by Reset and
+	// ResetAll. Nor for [ErrNotMigrated], [ErrPermission], [ErrSetting], [ErrPooler], and the [LimitError] of a time
+	// zone that Postgres does not know, nor for a [RuleError]: these do not end by themselves, as an outage does, and
+	// a limiter that fails open would let everybody pass for ever, unseen.
 	OnError func(ctx context.Context, failed Failure) (Decision, error)
 
 	// OnDecision is told what each caller is told, just before: a request with its decision, or
@@ -97,42 +97,46 @@ type Config struct {
 	// does, and Leases must be off. Block.For must not be shorter than a token of the Limit takes to come back: an
 	// empty bucket denies the key for as long anyway.
 	//
-	// Each request is then a round trip of its own, because Postgres counts the denials, and must
-	// be all or nothing, without Ahead or ID; so DoAll, Wait, Reserve, and a Settle that would charge more, are
-	// errors that satisfy errors.Is(err, [errors.ErrUnsupported]) and say what to do instead. The memory of denials knows only of blocks. Peek says
-	// whether the key is blocked; Reset ends its block. A denial in a transaction counts if that commits.
+	// Each request is then a round trip of its own, because Postgres counts the denials, and must be all or nothing,
+	// without Ahead or ID; so DoAll, Wait, Reserve, and a Settle that would charge more, are errors that satisfy
+	// errors.Is(err, [errors.ErrUnsupported]) and say what to do instead. The memory of denials knows only of blocks.
+	// Peek says whether the key is blocked; Reset ends its block. A denial in a transaction counts if that commits.
 	Block Block
 
-	// Limits are the rules of the table pglimit.limits, which operators change while services run: see
-	// [LimitsFrom]. A rule for a key, or for the keys that begin with a prefix, comes before a request's own
-	// Limit, that before a rule for all keys, and Limit holds where there is none. Requests under a rule that cannot be read or kept
-	// get a [RuleError]. Nil: the table is not read.
+	// Limits are the rules of the table pglimit.limits, which operators change while services run: see [LimitsFrom].
+	// A rule for a key, or for the keys that begin with a prefix, comes before a request's own Limit, that before a
+	// rule for all keys, and Limit holds where there is none. Requests under a rule that cannot be read or kept get a
+	// [RuleError]. Nil: the table is not read.
 	Limits *Limits
 
-	// Adjust returns the share of each limit that holds now, from 0 to 1, so that the limits yield to the state of the
-	// system: of its own limit, of a request's and of a rule's. A share of 0.3 is 30 % of the rate and of the burst (which
-	// is one token at least). It is rounded down to a whole percent, and 0 denies everything. What can never be granted
-	// by a share is denied [FromAdjust], without asking Postgres. What rules allow is granted, and tokens that are reserved keep their time.
+	// Adjust returns the share of each limit that holds now, from 0 to 1, so that the limits yield to the state of
+	// the system: of its own limit, of a request's and of a rule's. A share of 0.3 is 30 % of the rate and of the
+	// burst (which is one token at least). It is rounded down to a whole percent, and 0 denies everything. What can
+	// never be granted by a share is denied [FromAdjust], without asking Postgres. What rules allow is granted, and
+	// tokens that are reserved keep their time.
 	//
-	// A goroutine of the Limiter's asks it every 100 ms, one call at a time, and New waits for the first answer, for 100 ms at most.
-	// If it panics, takes longer than a second or returns anything else, the share of before holds, or, where there was none,
-	// all of the limit; this is counted, see [Stats], and logged when it begins and ends. Nil costs nothing.
+	// A goroutine of the Limiter's asks it every 100 ms, one call at a time, and New waits for the first answer, for
+	// 100 ms at most. If it panics, takes longer than a second or returns anything else, the share of before holds,
+	// or, where there was none, all of the limit; this is counted, see [Stats], and logged when it begins and ends.
+	// Nil costs nothing.
 	//
-	// It is for this process only. Where others take from the same bucket, their limit counts too: all together grant what
-	// the looser one would.
+	// It is for this process only. Where others take from the same bucket, their limit counts too: all together grant
+	// what the looser one would.
 	Adjust func() float64
 
-	// NewKeys bounds how many rows this Limiter's requests make, for keys that a client can make up: see [NewKeys]. A key that had
-	// a row when it was asked for is never refused by it. (A request with an ID that is sent again may be, if the row was swept meanwhile.)
+	// NewKeys bounds how many rows this Limiter's requests make, for keys that a client can make up: see [NewKeys]. A
+	// key that had a row when it was asked for is never refused by it. (A request with an ID that is sent again may
+	// be, if the row was swept meanwhile.)
 	//
-	// A key that this process has not seen for some 50 s costs a round trip more, which looks whether it has a row, and a new one
-	// another, for a token. The new keys of a group get their tokens all or nothing: more of them than NewKeys.Limit.Burst are always refused.
-	// Wait does not wait for a token of NewKeys.Limit: it fails with [ErrTooManyNewKeys]. Requests of [Limiter.On] are not bounded, nor is
-	// what SQL takes. The zero NewKeys costs nothing.
+	// A key that this process has not seen for some 50 s costs a round trip more, which looks whether it has a row,
+	// and a new one another, for a token. The new keys of a group get their tokens all or nothing: more of them than
+	// NewKeys.Limit.Burst are always refused. Wait does not wait for a token of NewKeys.Limit: it fails with
+	// [ErrTooManyNewKeys]. Requests of [Limiter.On] are not bounded, nor is what SQL takes. The zero NewKeys costs
+	// nothing.
 	NewKeys NewKeys
 
-	// Nodes are the nodes of a Citus cluster, which are asked for their keys straight: see [NodesFrom]. The Limiter's own pool is
-	// one of the coordinator. It is for strategies.TokenBucket. Nil: all goes through the Limiter's pool.
+	// Nodes are the nodes of a Citus cluster, which are asked for their keys straight: see [NodesFrom]. The Limiter's
+	// own pool is one of the coordinator. It is for strategies.TokenBucket. Nil: all goes through the Limiter's pool.
 	Nodes *Nodes
 
 	// The stages between the callers and Postgres.
@@ -174,12 +178,12 @@ type Combine struct {
 	// Off sends each request by itself, except those of one DoEach.
 	Off bool
 
-	// Lanes is how many lanes the keys are spread over. A lane has at most one call under
-	// way, on one connection. Two keep a near server with few cores busy; for a far server,
-	// or one with many cores, more can be faster. At most two more connections wait for
-	// rows that somebody else holds locked. The groups of DoAll have a lane of their own, and
-	// two such connections. Requests of a DoEach that cannot be combined use as many connections.
-	// Zero: 2. On tables that Citus distributes there are at least 32, which is best if there are 32 shards, or 16, 8 and so on.
+	// Lanes is how many lanes the keys are spread over. A lane has at most one call under way, on one connection. Two
+	// keep a near server with few cores busy; for a far server, or one with many cores, more can be faster. At most
+	// two more connections wait for rows that somebody else holds locked. The groups of DoAll have a lane of their
+	// own, and two such connections. Requests of a DoEach that cannot be combined use as many connections. Zero: 2.
+	// On tables that Citus distributes there are at least 32, which is best if there are 32 shards, or 16, 8 and so
+	// on.
 	Lanes int
 }
 
@@ -345,7 +349,8 @@ func (c Config) validateBlock(strategy Strategy) error {
 	return nil
 }
 
-// checkBlock returns nil if the block keeps a key out for longer than an empty bucket of the limit does, else a *BlockError.
+// checkBlock returns nil if the block keeps a key out for longer than an empty bucket of the limit does, else a
+// *BlockError.
 func checkBlock(block Block, limit Limit) error {
 	if least := min(limit.Token(), MaxBlock); block != (Block{}) && block.For < least {
 		return &BlockError{Block: block, Field: "For", Why: fmt.Sprintf("is %v: it must be at least %v, which a token of %v takes to come back: an empty bucket denies the key for as long anyway", block.For, least, limit)}

@@ -28,8 +28,8 @@ type Failure struct {
 	// Request to be answered. It is complete: its Limit is the one that holds.
 	Request Request
 
-	// Group are the requests of the [Limiter.DoAll] which no rule grants, the Request among them, at Index. A request by
-	// itself is a group of one.
+	// Group are the requests of the [Limiter.DoAll] which no rule grants, the Request among them, at Index. A request
+	// by itself is a group of one.
 	Group []Request
 	Index int
 

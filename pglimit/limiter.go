@@ -52,11 +52,11 @@ type Limiter struct {
 // Limit is the limit of each key, as of now: see [Limiter.SetLimit].
 func (l *Limiter) Limit() Limit { return *l.limit.Load() }
 
-// SetLimit changes the limit of each key. Requests that are under way keep the limit that they
-// began with; all later ones have the new one, also those of [Limiter.On]. What a key has
-// used stays used, see [Config].Limit. What was reserved before (Wait, Reserve) keeps its promised
-// times: if the limit is raised, it comes on top of what newer callers get. If the limit is not valid, or is one that the strategy
-// cannot keep, the error is a [*LimitError], or if it does not go with [Config].Block a [*BlockError], and nothing changes.
+// SetLimit changes the limit of each key. Requests that are under way keep the limit that they began with; all later
+// ones have the new one, also those of [Limiter.On]. What a key has used stays used, see [Config].Limit. What was
+// reserved before (Wait, Reserve) keeps its promised times: if the limit is raised, it comes on top of what newer
+// callers get. If the limit is not valid, or is one that the strategy cannot keep, the error is a [*LimitError], or
+// if it does not go with [Config].Block a [*BlockError], and nothing changes.
 //
 // It changes this process only.
 func (l *Limiter) SetLimit(limit Limit) error {

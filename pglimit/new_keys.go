@@ -9,23 +9,25 @@ import (
 	"github.com/pglimit/ratelimit/pglimit/internal/newkeys"
 )
 
-// NewKeys bounds how many keys without a row get one, for limiters whose keys a client can make up: see [Config]. It is off
-// unless it has a Limit.
+// NewKeys bounds how many keys without a row get one, for limiters whose keys a client can make up: see [Config]. It
+// is off unless it has a Limit.
 type NewKeys struct {
-	// Limit of new keys, all keys of the Limiter and all processes together: 100 a second makes at most so many rows, after
-	// a burst. Its bucket is that of the constant key "all" of a limiter named Name + " (new keys)", by the same strategy.
-	// All Limiters of one Name should have the same. Zero: there is no bound.
+	// Limit of new keys, all keys of the Limiter and all processes together: 100 a second makes at most so many rows,
+	// after a burst. Its bucket is that of the constant key "all" of a limiter named Name + " (new keys)", by the
+	// same strategy. All Limiters of one Name should have the same. Zero: there is no bound.
 	Limit Limit
 
-	// OnRefused answers a request for a new key that Limit refuses. Its Err is [ErrTooManyNewKeys]. [FailLocal] decides by this
-	// instance's share of the request's limit, and makes no row; [FailOpen] grants, and nothing is charged. Nil: the request is
-	// denied, and RetryAfter says when the next new key can come. An error is returned to the caller.
+	// OnRefused answers a request for a new key that Limit refuses. Its Err is [ErrTooManyNewKeys]. [FailLocal]
+	// decides by this instance's share of the request's limit, and makes no row; [FailOpen] grants, and nothing is
+	// charged. Nil: the request is denied, and RetryAfter says when the next new key can come. An error is returned
+	// to the caller.
 	//
 	// For a group of DoAll it is called as OnError is. Decision.Source is FromNewKeys, whatever it answers.
 	OnRefused func(ctx context.Context, failed Failure) (Decision, error)
 
-	// Keys is how many keys this process remembers to have a row. Any other key costs a round trip more, to look. Only
-	// keys with a row are remembered, so a flood of others displaces none. Each takes about 100 bytes plus the key. Zero: 65,536.
+	// Keys is how many keys this process remembers to have a row. Any other key costs a round trip more, to look.
+	// Only keys with a row are remembered, so a flood of others displaces none. Each takes about 100 bytes plus the
+	// key. Zero: 65,536.
 	Keys int
 }
 

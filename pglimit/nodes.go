@@ -18,16 +18,17 @@ import (
 	"github.com/pglimit/ratelimit/pglimit/internal/shards"
 )
 
-// Nodes are the nodes of the Citus cluster over which "pglimit distribute" has distributed the tables, for [Config].Nodes of
-// any number of Limiters. Make them with [NodesFrom], and Close them after the Limiters.
+// Nodes are the nodes of the Citus cluster over which "pglimit distribute" has distributed the tables, for
+// [Config].Nodes of any number of Limiters. Make them with [NodesFrom], and Close them after the Limiters.
 //
-// A Limiter with Nodes asks the node that has a key, on a pool of that node, and sends keys of one shard together. A call is
-// one transaction on one node. A group of DoAll goes to the node of its first key, and may take from others too. Which node has
-// which keys is read from the coordinator, once a second while requests come. If a shard has moved since, Citus passes the
-// call on to its node. If a node cannot be reached, does not answer or refuses, the coordinator is asked for a second.
+// A Limiter with Nodes asks the node that has a key, on a pool of that node, and sends keys of one shard together. A
+// call is one transaction on one node. A group of DoAll goes to the node of its first key, and may take from others
+// too. Which node has which keys is read from the coordinator, once a second while requests come. If a shard has
+// moved since, Citus passes the call on to its node. If a node cannot be reached, does not answer or refuses, the
+// coordinator is asked for a second.
 //
-// A Limiter without Nodes finds out by itself that the tables are distributed. It sends keys of one shard together too, all
-// through its own pool.
+// A Limiter without Nodes finds out by itself that the tables are distributed. It sends keys of one shard together
+// too, all through its own pool.
 type Nodes struct {
 	coordinator Session
 	open        func(host string, port uint16) (Pool, error) // nil: of a Limiter without Nodes, which has one pool
@@ -57,10 +58,10 @@ const nodesEvery = time.Second
 
 // NodesFrom finds the nodes by the catalog of a coordinator. It does not connect.
 //
-// open makes the pool of a node, by its address in the table pg_dist_node, when it is first needed, and is not asked again
-// if it fails. Requests wait for it, so it must not connect (pgxpool.NewWithConfig does not). The caller closes these
-// pools. If open is nil, each node gets a pool like the coordinator's, which must be a *pgxpool.Pool, with its host and
-// port; Close closes these.
+// open makes the pool of a node, by its address in the table pg_dist_node, when it is first needed, and is not asked
+// again if it fails. Requests wait for it, so it must not connect (pgxpool.NewWithConfig does not). The caller closes
+// these pools. If open is nil, each node gets a pool like the coordinator's, which must be a *pgxpool.Pool, with its
+// host and port; Close closes these.
 func NodesFrom(coordinator Pool, open func(host string, port uint16) (Pool, error)) *Nodes {
 	n := &Nodes{open: open, start: time.Now(), nodes: make(map[string]*node)}
 	n.read.Store(int64(-nodesEvery))
@@ -274,7 +275,8 @@ func (n *Nodes) lane(key string, lanes int) int {
 	return shards.Part(key, lanes)
 }
 
-// nodeFailed says that the error is one of the node, or that it did not answer in time; and whether nothing was taken for certain.
+// nodeFailed says that the error is one of the node, or that it did not answer in time; and whether nothing was taken
+// for certain.
 func nodeFailed(ctx context.Context, err error) (failed, again bool) {
 	var connect *pgconn.ConnectError
 	refused := errors.Is(err, ErrReadOnly) || CauseOf(err).isSetUp()

@@ -18,13 +18,12 @@ var ErrNotCharged = errors.New("pglimit: not all was charged")
 // Refund gives back n of the tokens that the decision granted, because they were not used: for
 // limits that count only failed logins, or no requests that ended in an error of the server's.
 //
-// The bucket gets no more than it would have had: n tokens minus what was refilled since they were
-// due, or reserved by others behind them. (Tokens out of a lease are charged when that ends: until
-// then the bucket may have nothing to give back from.) Refund each token once, through a Limiter
-// with the strategy of the one that granted it, which must be a [GiveBacker]. Do not send the request
-// again if it has an ID: it would be granted without a charge. If the decision granted fewer
-// tokens, or none, or was made FromFallback, the error is a [*RequestError]. What was granted FromRule or FromNewKeys was not charged, and
-// is neither given back nor settled: that is no error.
+// The bucket gets no more than it would have had: n tokens minus what was refilled since they were due, or reserved
+// by others behind them. (Tokens out of a lease are charged when that ends: until then the bucket may have nothing to
+// give back from.) Refund each token once, through a Limiter with the strategy of the one that granted it, which must
+// be a [GiveBacker]. Do not send the request again if it has an ID: it would be granted without a charge. If the
+// decision granted fewer tokens, or none, or was made FromFallback, the error is a [*RequestError]. What was granted
+// FromRule or FromNewKeys was not charged, and is neither given back nor settled: that is no error.
 //
 // The tokens go back also if ctx ends, or has ended, because the client of the request has gone: the call goes
 // on for as long as [Config].Timeout allows, and with NoTimeout for a second.
@@ -60,9 +59,9 @@ func (l *Limiter) Refund(ctx context.Context, decision Decision, n int64) error 
 // [ErrNotCharged]. The rest is the caller's loss, unless it takes it with WaitN or AllowN later, in
 // parts of a burst at most. (Do not Settle again.)
 //
-// Settle a decision once, and do not Refund it too: the returned one has no Limiter and Key any more,
-// so that neither can be done by mistake. As Refund, it goes on if ctx ends. To charge more, the strategy must know Ahead.
-// OnError is not called.
+// Settle a decision once, and do not Refund it too: the returned one has no Limiter and Key any more, so that neither
+// can be done by mistake. As Refund, it goes on if ctx ends. To charge more, the strategy must know Ahead. OnError is
+// not called.
 func (l *Limiter) Settle(ctx context.Context, decision Decision, actual int64, others ...Decision) (Decision, error) {
 	if actual < 0 {
 		return Decision{}, &RequestError{Field: "Tokens", Why: fmt.Sprintf("is %d: what a request cost must not be negative", actual)}

@@ -7,8 +7,8 @@ import (
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
-// Request asks a Limiter for Tokens of the bucket of a Key: see [Limiter.Do]. A [Strategy] gets a [rate.Request] for it.
-// All but the Key may be left out.
+// Request asks a Limiter for Tokens of the bucket of a Key: see [Limiter.Do]. A [Strategy] gets a [rate.Request] for
+// it. All but the Key may be left out.
 type Request struct {
 	// Key names for whom is limited, such as a user. UTF-8 without NUL, of at most MaxKeyBytes.
 	Key string
@@ -33,8 +33,8 @@ type Request struct {
 	// MaxWait: Do waits for the tokens, as [Limiter.WaitN] does, but so long at most.
 	MaxWait time.Duration
 
-	// Ahead: tokens that come back within this time are granted too, and Decision.Delay says when they may be used. They
-	// are taken now, so that nobody else gets them: see [rate.Request].
+	// Ahead: tokens that come back within this time are granted too, and Decision.Delay says when they may be used.
+	// They are taken now, so that nobody else gets them: see [rate.Request].
 	Ahead time.Duration
 
 	// ID names the request, with at most MaxIDBytes: it is charged once. If you send it again within [Config].IDTTL,
@@ -42,8 +42,9 @@ type Request struct {
 	// changed since (Decision.Limit is then the earlier one). A denial is not kept: the next try is decided again.
 	//
 	// An ID belongs to a key; make one for each request, such as a UUID. If it was granted another number of tokens
-	// before, the error is a [*RequestError]. A Reset forgives tokens and keeps IDs. What [Config].OnError decides is not
-	// kept. The request costs a round trip: it is neither combined nor answered by a lease or the memory of denials.
+	// before, the error is a [*RequestError]. A Reset forgives tokens and keeps IDs. What [Config].OnError decides is
+	// not kept. The request costs a round trip: it is neither combined nor answered by a lease or the memory of
+	// denials.
 	ID string
 
 	// Durability: the stronger of this and the Limiter's.

@@ -10,8 +10,8 @@ import (
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
-// Stats counts the answers that a [Limiter] gave since New, also through InTx and OnConn, and
-// what they cost. An answer of DoAll counts as one. Each field's tag says what it counts. To export them, range over [Stats.All].
+// Stats counts the answers that a [Limiter] gave since New, also through InTx and OnConn, and what they cost. An
+// answer of DoAll counts as one. Each field's tag says what it counts. To export them, range over [Stats.All].
 type Stats struct {
 	Allowed   BySource `name:"allowed" label:"source" help:"Requests granted, and peeks that found the tokens, by where the decision came from."`
 	Denied    BySource `name:"denied" label:"source" help:"Requests denied, and peeks that did not find the tokens, by where the decision came from."`
@@ -127,7 +127,8 @@ func numbers(field reflect.Value) iter.Seq2[string, reflect.Value] {
 // Since returns what was counted after before. Gauges are as they are now.
 func (s Stats) Since(before Stats) Stats { return s.combine(before, -1) }
 
-// Plus returns the sum with the numbers of another Limiter. Of LimitsVersion, LimitsAge, LimitsFailing, LiveInstances and AdjustedPercent it is the greater one.
+// Plus returns the sum with the numbers of another Limiter. Of LimitsVersion, LimitsAge, LimitsFailing, LiveInstances
+// and AdjustedPercent it is the greater one.
 func (s Stats) Plus(other Stats) Stats { return s.combine(other, 1) }
 
 func (s Stats) combine(other Stats, times int64) Stats {

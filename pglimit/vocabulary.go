@@ -8,7 +8,8 @@ import (
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
-// The words of package rate, which explains each: what is asked, what is answered, and what a value that cannot be kept is.
+// The words of package rate, which explains each: what is asked, what is answered, and what a value that cannot be
+// kept is.
 type (
 	Limit        = rate.Limit
 	Decision     = rate.Decision
@@ -43,7 +44,8 @@ type (
 	HeldError    = rate.HeldError
 )
 
-// What is handed in: a *pgxpool.Pool for [New], a pgx.Tx for [InTx], a *sql.Tx for [InSQLTx], or a type that embeds one.
+// What is handed in: a *pgxpool.Pool for [New], a pgx.Tx for [InTx], a *sql.Tx for [InSQLTx], or a type that embeds
+// one.
 type (
 	Pool  = postgres.Pool
 	Tx    = postgres.Tx

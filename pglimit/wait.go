@@ -31,19 +31,20 @@ func (l *Limiter) Wait(ctx context.Context, key string) (Decision, error) {
 // there, they are reserved, in one round trip: callers of all processes are served in the order in
 // which Postgres was asked. The error is nil if, and only if, they may be used.
 //
-// WaitN fails at once and takes nothing, with [ErrWaitTooLong], if the tokens come later than the
-// deadline of ctx, or than [Config].MaxWait; one of the two must be set. (Only if the round trip uses up
-// that time, the tokens are reserved and given back. Config.Timeout is for the round trip, and once more
-// for a wait before it, while reservations of others are given back.) If ctx ends while it waits, or the
-// Limiter is closed, the tokens are given back: later waiters of this process, for as many tokens of the key, move up, and a new caller takes the
-// place that is vacant then. If nobody does, the tokens go back to the bucket, unless others are
-// reserved behind them: by another process, by a Reserve, or for a waiter under another limit or for
-// another number of tokens. That takes up to a second more.
+// WaitN fails at once and takes nothing, with [ErrWaitTooLong], if the tokens come later than the deadline of ctx, or
+// than [Config].MaxWait; one of the two must be set. (Only if the round trip uses up that time, the tokens are
+// reserved and given back. Config.Timeout is for the round trip, and once more for a wait before it, while
+// reservations of others are given back.) If ctx ends while it waits, or the Limiter is closed, the tokens are given
+// back: later waiters of this process, for as many tokens of the key, move up, and a new caller takes the place that
+// is vacant then. If nobody does, the tokens go back to the bucket, unless others are reserved behind them: by
+// another process, by a Reserve, or for a waiter under another limit or for another number of tokens. That takes up
+// to a second more.
 //
-// More tokens than a burst are a [*RequestError]. If no decision is known and OnError denies, the error
-// satisfies errors.Is(err, [ErrUnavailable]). If [Config].NewKeys refuses the key, it is both ErrWaitTooLong and [ErrTooManyNewKeys]. The strategy must know Ahead, as TokenBucket, Upsert and WarmUp do, without Config.Block; and a
-// Limiter of InTx or OnConn cannot wait, because the row would stay locked. Else the error satisfies
-// errors.Is(err, [errors.ErrUnsupported]).
+// More tokens than a burst are a [*RequestError]. If no decision is known and OnError denies, the error satisfies
+// errors.Is(err, [ErrUnavailable]). If [Config].NewKeys refuses the key, it is both ErrWaitTooLong and
+// [ErrTooManyNewKeys]. The strategy must know Ahead, as TokenBucket, Upsert and WarmUp do, without Config.Block; and
+// a Limiter of InTx or OnConn cannot wait, because the row would stay locked. Else the error satisfies errors.Is(err,
+// [errors.ErrUnsupported]).
 func (l *Limiter) WaitN(ctx context.Context, key string, n int64) (Decision, error) {
 	return l.wait(ctx, Request{Key: key, Tokens: n}, l.config.MaxWait)
 }
@@ -184,8 +185,8 @@ func (l *Limiter) canWait(r *Request) error {
 	return nil
 }
 
-// longestWait is how long a caller with this context, and this bound unless it is zero, may wait. The deadline is rounded down to a
-// millisecond, so that the requests of callers with equal timeouts can be combined.
+// longestWait is how long a caller with this context, and this bound unless it is zero, may wait. The deadline is
+// rounded down to a millisecond, so that the requests of callers with equal timeouts can be combined.
 func (l *Limiter) longestWait(ctx context.Context, limit Limit, longest time.Duration) (time.Duration, error) {
 	most := MaxWindow - limit.Window()
 	deadline, ends := ctx.Deadline()
@@ -244,10 +245,11 @@ func (l *Limiter) Reserve(ctx context.Context, key string) (*Reservation, error)
 	return l.ReserveN(ctx, key, 1)
 }
 
-// ReserveN takes n tokens of the key's bucket, which may be used after the Reservation's Delay. Nobody else
-// gets them. If they come back later than [Config].MaxAhead from now, nothing is taken and
-// the Reservation is not OK. More tokens than a burst are a [*RequestError]. The strategy must know Ahead, as TokenBucket, Upsert and WarmUp do, without Config.Block; else the error satisfies errors.Is(err, [errors.ErrUnsupported]). If
-// OnError granted them, the Reservation is OK, and Cancel has nothing to give back.
+// ReserveN takes n tokens of the key's bucket, which may be used after the Reservation's Delay. Nobody else gets
+// them. If they come back later than [Config].MaxAhead from now, nothing is taken and the Reservation is not OK. More
+// tokens than a burst are a [*RequestError]. The strategy must know Ahead, as TokenBucket, Upsert and WarmUp do,
+// without Config.Block; else the error satisfies errors.Is(err, [errors.ErrUnsupported]). If OnError granted them,
+// the Reservation is OK, and Cancel has nothing to give back.
 func (l *Limiter) ReserveN(ctx context.Context, key string, n int64) (*Reservation, error) {
 	if n < 1 {
 		return nil, tooFew(n)

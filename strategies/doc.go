@@ -9,11 +9,11 @@
 //	SlidingLog          1      the row, for a grant    one per active key   N <= 1000  the same, to the grant
 //	WarmUp              1      the row, for a grant    one per active key   any        a rate that rises after a pause
 //
-// All keep the same promises, which strategytest checks. They never grant more
-// than the limit. They deny only if the tokens are not there; but [ForUpdateNowait] also
-// denies while another call holds the row. A denial writes nothing, except to correct
-// a row after the clock stepped back, to join its cells, or with SlidingLog.CountDenied. Nothing deadlocks. The first three count the same
-// way and differ in how they lock. [SlidingWindow], [SlidingLog] and [WarmUp] grant less: see there. Limiters of different strategies do not share buckets.
+// All keep the same promises, which strategytest checks. They never grant more than the limit. They deny only if the
+// tokens are not there; but [ForUpdateNowait] also denies while another call holds the row. A denial writes nothing,
+// except to correct a row after the clock stepped back, to join its cells, or with SlidingLog.CountDenied. Nothing
+// deadlocks. The first three count the same way and differ in how they lock. [SlidingWindow], [SlidingLog] and
+// [WarmUp] grant less: see there. Limiters of different strategies do not share buckets.
 //
 // A bucket is one number, full: the time at which it is full again, in nanoseconds. A token
 // costs [rate.Limit.Token] nanoseconds, and an empty bucket fills in [rate.Limit.Window]. So
@@ -30,10 +30,10 @@
 // between the read and the lock, the row was locked for nothing. On a busy key that happens,
 // to Upsert perhaps several times in one take.
 //
-// All but TokenBucket send several requests of one call one by one through a transaction; in the caller's transaction,
-// with two more round trips for a savepoint. They make one more round trip each time the row changed between the read and
-// the lock. If the first take of a key waits longer than 100 ms for another one that is then rolled back, it is tried
-// again, at most five times in all. After that it fails with ErrNothingTaken.
+// All but TokenBucket send several requests of one call one by one through a transaction; in the caller's
+// transaction, with two more round trips for a savepoint. They make one more round trip each time the row changed
+// between the read and the lock. If the first take of a key waits longer than 100 ms for another one that is then
+// rolled back, it is tried again, at most five times in all. After that it fails with ErrNothingTaken.
 //
 // [TokenBucket], [Upsert] and [WarmUp] take tokens before they are there, if a request allows it (Ahead): a
 // reservation of the first two is a take with a longer window, n tokens are granted if

@@ -12,8 +12,8 @@ import (
 )
 
 // SlidingLog never grants more than N tokens in any window, as [SlidingWindow], and denies only if so many were
-// granted in the last one: it remembers each grant. N is Limit.Burst, at most 1,000, and the window is Limit.Window. With
-// at most 2 in 10 s, of requests at 0, 1, 9 and 10 s the third is denied.
+// granted in the last one: it remembers each grant. N is Limit.Burst, at most 1,000, and the window is Limit.Window.
+// With at most 2 in 10 s, of requests at 0, 1, 9 and 10 s the third is denied.
 //
 //   - Locks: a grant locks the row. A denial locks nothing, unless another call took
 //     the tokens between the read and the lock, or CountDenied is set.
@@ -21,8 +21,8 @@ import (
 //   - Good at: small limits that are to be exact both ways.
 //   - Bad at: large limits. Each grant writes the whole row anew: [SlidingWindow] needs less.
 //
-// A change of the limit is as with SlidingWindow. The zero value is ready to use, concurrently. All callers of a limiter
-// should have the same fields.
+// A change of the limit is as with SlidingWindow. The zero value is ready to use, concurrently. All callers of a
+// limiter should have the same fields.
 type SlidingLog struct {
 	stored[SlidingLog]
 
@@ -32,14 +32,14 @@ type SlidingLog struct {
 	//
 	// A denial then costs what a grant does: it locks the row, writes it, and is not answered from memory. In a
 	// transaction of the caller's it counts if that commits. Denials without a decision of Postgres's do not count.
-	// They cannot be given back. Of those for more than N tokens only the newest are kept, which deny for as
-	// long as all would: a flood does not make the row longer than that. If N is raised, or the window made longer, the others are forgotten. With an N of 1,000 such
-	// a denial takes some 10 ms; with 10, what a grant takes.
+	// They cannot be given back. Of those for more than N tokens only the newest are kept, which deny for as long as
+	// all would: a flood does not make the row longer than that. If N is raised, or the window made longer, the
+	// others are forgotten. With an N of 1,000 such a denial takes some 10 ms; with 10, what a grant takes.
 	CountDenied bool
 
 	// MinInterval between two grants: with 2 s, requests at 0, 1 and 3 s are granted, denied and granted. With
-	// CountDenied, it is between a grant and the request before, granted or not. At most [rate.MaxWindow]; it may be longer
-	// than the window. Zero: none.
+	// CountDenied, it is between a grant and the request before, granted or not. At most [rate.MaxWindow]; it may be
+	// longer than the window. Zero: none.
 	//
 	// One decision then grants one Unit of a request at most. Decision.Remaining is what is left of the window, though
 	// nothing of it is granted before RetryAfter.

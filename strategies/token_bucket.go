@@ -81,9 +81,9 @@ func (s TokenBucket) Take(ctx context.Context, session rate.Session, requests []
 	}
 }
 
-// takeOne decides one request. A denial of one with a Block is counted in a row of its own beside the bucket, which it
-// locks after that. If the database's clock steps back, a key stays blocked for as long as it was when that row was last
-// written; if it steps forward, the block ends sooner.
+// takeOne decides one request. A denial of one with a Block is counted in a row of its own beside the bucket, which
+// it locks after that. If the database's clock steps back, a key stays blocked for as long as it was when that row
+// was last written; if it steps forward, the block ends sooner.
 func takeOne(ctx context.Context, session rate.Session, r *rate.Request, how postgres.Manner) (rate.Decision, error) {
 	var statement string
 	var args []any

@@ -17,8 +17,9 @@ var (
 	errNoGroups      = fmt.Errorf("%w: this database refuses groups where Citus distributes the tables (its setting pglimit.groups is off): ask for each key by itself: %w", rate.ErrNothingTaken, errors.ErrUnsupported)
 )
 
-// takeGroup decides a group where Citus distributes the table: one transaction takes from one bucket after another, in lock order. Citus
-// commits it in two phases if the buckets are on several nodes. It is rolled back if one of them denies.
+// takeGroup decides a group where Citus distributes the table: one transaction takes from one bucket after another,
+// in lock order. Citus commits it in two phases if the buckets are on several nodes. It is rolled back if one of them
+// denies.
 func takeGroup(ctx context.Context, session rate.Session, requests []rate.Request, how postgres.Manner) ([]rate.Decision, error) {
 	if slices.ContainsFunc(requests, func(r rate.Request) bool { return r.Group == 0 || r.Group != requests[0].Group }) {
 		return nil, errSeveralGroups
@@ -61,8 +62,8 @@ func takeGroup(ctx context.Context, session rate.Session, requests []rate.Reques
 	return decisions, nil
 }
 
-// inTransaction sends the statements in one transaction, or behind a savepoint of the caller's. It is kept if keep, which is called after
-// they have succeeded, says so.
+// inTransaction sends the statements in one transaction, or behind a savepoint of the caller's. It is kept if keep,
+// which is called after they have succeeded, says so.
 func inTransaction(ctx context.Context, session rate.Session, statements []rate.Statement, keep func() bool) error {
 	return postgres.Transact(ctx, session, func(b *postgres.Block) error {
 		if _, err := b.Begin(ctx, statements...); err != nil || !keep() {
@@ -75,8 +76,9 @@ func inTransaction(ctx context.Context, session rate.Session, statements []rate.
 // groupPatience is the 5 ms of token_bucket_wait.
 var groupPatience = "5ms"
 
-// waitForGroup does for one group what token_bucket_wait does: each row is taken from and let go. patience is a lock_timeout; nil: as long
-// as it takes. It returns the numbers, from 1, of the buckets whose rows were held for longer.
+// waitForGroup does for one group what token_bucket_wait does: each row is taken from and let go. patience is a
+// lock_timeout; nil: as long as it takes. It returns the numbers, from 1, of the buckets whose rows were held for
+// longer.
 func waitForGroup(ctx context.Context, session rate.Session, requests []rate.Request, patience *string) (held []int64, err error) {
 	for k, i := range postgres.Order(requests) {
 		var numbers []int64

@@ -12,10 +12,10 @@ import (
 	"github.com/pglimit/ratelimit/strategies/internal/warmup"
 )
 
-// WarmUp grants the rate of the limit to a key that is in use, and less to one that has been idle: for services that are
-// slow while their caches are cold. It is SmoothWarmingUp of the RateLimiter in Guava. With Every(500 * time.Millisecond), a Period of 4 s and a
-// ColdFactor of 3, those who wait in a row wait 0, 1.375, 1.125, 0.875, 0.625, 0.5 and 0.5 s, and after 4.5 s without a
-// request it is the same again.
+// WarmUp grants the rate of the limit to a key that is in use, and less to one that has been idle: for services that
+// are slow while their caches are cold. It is SmoothWarmingUp of the RateLimiter in Guava. With Every(500 *
+// time.Millisecond), a Period of 4 s and a ColdFactor of 3, those who wait in a row wait 0, 1.375, 1.125, 0.875,
+// 0.625, 0.5 and 0.5 s, and after 4.5 s without a request it is the same again.
 //
 // A grant is paid for afterwards: a request that finds the key free gets up to Limit.Burst tokens at once, and the next
 // one is granted when these are paid for. So in any span it never grants more than the limit.
@@ -27,9 +27,9 @@ import (
 //	max       = threshold + 2 × Period / (stable + cold)
 //	slope     = (cold − stable) / (max − threshold)
 //
-// A permit that is not stored, or below the threshold, costs stable. With a of them above the threshold, k of these cost k × (p(a) + p(a−k)) / 2, where
-// p(x) = stable + x × slope. While the key is free, stored permits come back evenly: all of them in a Period. To empty a cold key takes 1.5
-// × Period, in any portions.
+// A permit that is not stored, or below the threshold, costs stable. With a of them above the threshold, k of these
+// cost k × (p(a) + p(a−k)) / 2, where p(x) = stable + x × slope. While the key is free, stored permits come back
+// evenly: all of them in a Period. To empty a cold key takes 1.5 × Period, in any portions.
 //
 //   - Locks: a grant locks the row. A denial locks nothing, unless another call was granted
 //     tokens between the read and the lock.
@@ -37,12 +37,14 @@ import (
 //   - Good at: sparing what stands behind it after a pause, with Wait and Reserve.
 //   - Bad at: bursts of several requests: between two of them passes the time that the first one costs.
 //
-// Decision.Remaining is a burst if the key is free, else none. Requests that take Ahead are served in order, each when the one before it is paid for.
-// A refund of the last grant gives back all that it cost; of a part of it, Limit.Token for each token; of an earlier
-// grant nothing while others are behind it, nor later if it cost more than a warm key's; and nothing of a part of a reservation that
-// had to wait. The key stays as warm as if they had been used.
+// Decision.Remaining is a burst if the key is free, else none. Requests that take Ahead are served in order, each
+// when the one before it is paid for. A refund of the last grant gives back all that it cost; of a part of it,
+// Limit.Token for each token; of an earlier grant nothing while others are behind it, nor later if it cost more than
+// a warm key's; and nothing of a part of a reservation that had to wait. The key stays as warm as if they had been
+// used.
 //
-// What was granted is paid for under the limit of then, as with Guava: a larger limit helps those who come next. If the limit changes, the key keeps the share of stored permits that it has. So it does if the Period changes.
+// What was granted is paid for under the limit of then, as with Guava: a larger limit helps those who come next. If
+// the limit changes, the key keeps the share of stored permits that it has. So it does if the Period changes.
 //
 // The zero value is ready to use, concurrently.
 type WarmUp struct {

@@ -103,14 +103,12 @@ func (a *app) allow(cmd *cobra.Command, f *allowFlags, key string) error {
 		return err
 	}
 	if !f.quiet {
-		if err := a.print(answer.json, answer.text+"\n"); err != nil {
-			return err
-		}
+		err = a.print(answer.json, answer.text+"\n")
 	}
-	if !answer.allowed {
+	if err == nil && !answer.allowed {
 		return exitDenied
 	}
-	return nil
+	return err
 }
 
 // check checks the flags together.
@@ -121,7 +119,8 @@ func (f *allowFlags) check(cmd *cobra.Command, limits []pglimit.Limit) error {
 	case f.wait < 0:
 		return fmt.Errorf("--wait is %v: it must not be negative", f.wait)
 	case f.wait > 0 && limits[0].Calendar != "":
-		return usagef(cmd, "allow takes --wait with no window of the calendar, such as %v: leave --wait out, and ask again after the time that the answer says", limits[0])
+		return usagef(cmd, "allow takes --wait with no window of the calendar, such as %v: leave --wait out, and ask "+
+			"again after the time that the answer says", limits[0])
 	case f.wait > 0 && f.id != "":
 		return usagef(cmd, "allow takes --wait or --id, not both: a request with an ID does not wait")
 	case len(limits) > 1 && (f.wait > 0 || f.id != ""):
@@ -170,7 +169,8 @@ func (f *allowFlags) take(ctx context.Context, a *app, key string, limits []pgli
 	d.RetryAfter, d.ResetAfter = max(0, d.RetryAfter-d.Delay), max(0, d.ResetAfter-d.Delay) // minus the time waited
 	text := allowText(limit, d)
 	if late {
-		text = fmt.Sprintf("denied: the tokens come in %s, later than --wait %v allows", shortDuration(d.RetryAfter), f.wait)
+		text = fmt.Sprintf("denied: the tokens come in %s, later than --wait %v allows", shortDuration(d.RetryAfter),
+			f.wait)
 	}
 	return answer{d.Allowed, newDecisionJSON(&f.bucketFlags, f.tokens, d), text}, nil
 }
@@ -179,10 +179,12 @@ func (f *allowFlags) take(ctx context.Context, a *app, key string, limits []pgli
 func (f *allowFlags) takeAll(ctx context.Context, a *app, key string, limits []pglimit.Limit) (answer, error) {
 	requests := make([]pglimit.Request, len(limits))
 	for i, limit := range limits {
-		requests[i] = pglimit.Request{Limiter: f.limiter + " " + limit.String(), Key: key, Limit: limit, Tokens: f.tokens}
+		name := f.limiter + " " + limit.String()
+		requests[i] = pglimit.Request{Limiter: name, Key: key, Limit: limit, Tokens: f.tokens}
 	}
 	var g pglimit.Group
-	err := f.ask(ctx, a, pglimit.Config{Limit: limits[0]}, func(ctx context.Context, limiter *pglimit.Limiter) (err error) {
+	config := pglimit.Config{Limit: limits[0]}
+	err := f.ask(ctx, a, config, func(ctx context.Context, limiter *pglimit.Limiter) (err error) {
 		g, err = limiter.DoAll(ctx, requests...)
 		return err
 	})

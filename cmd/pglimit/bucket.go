@@ -28,7 +28,8 @@ type bucketFlags struct {
 // addTo defines the flags that name a bucket.
 func (b *bucketFlags) addTo(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.StringVar(&b.limiter, "limiter", "cli", "`NAME` of the limiter: the same key under another name is another bucket")
+	flags.StringVar(&b.limiter, "limiter", "cli",
+		"`NAME` of the limiter: the same key under another name is another bucket")
 	var names []string
 	for _, s := range strategies.All() {
 		names = append(names, s.Name())
@@ -41,7 +42,8 @@ func (b *bucketFlags) addTo(cmd *cobra.Command) {
 // addLimitTo defines the flags that say how much is allowed.
 func (b *bucketFlags) addLimitTo(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.StringArrayVar(&b.limits, "limit", nil, "how much is allowed: `TOKENS/PERIOD`, such as 1/10m, 100/s or \"100/1m burst 20\" (required)")
+	flags.StringArrayVar(&b.limits, "limit", nil,
+		"how much is allowed: `TOKENS/PERIOD`, such as 1/10m, 100/s or \"100/1m burst 20\" (required)")
 }
 
 // addDurabilityTo defines the flag for commands that take.
@@ -82,7 +84,8 @@ func (b *bucketFlags) parseLimit(cmd *cobra.Command) (pglimit.Limit, error) {
 
 // ask connects and calls do with a limiter, within --timeout plus --wait. config has the Limit, and what only some
 // commands set.
-func (b *bucketFlags) ask(ctx context.Context, a *app, config pglimit.Config, do func(context.Context, *pglimit.Limiter) error) error {
+func (b *bucketFlags) ask(ctx context.Context, a *app, config pglimit.Config,
+	do func(context.Context, *pglimit.Limiter) error) error {
 	strategy, err := strategies.ByName(b.strategy)
 	if err != nil {
 		return err
@@ -118,11 +121,13 @@ func inFlags(err error) error {
 	case errors.As(err, &limit):
 		return fmt.Errorf("limit %v: %s %s", limit.Limit, strings.ToLower(limit.Field), limit.Why)
 	case errors.As(err, &config):
-		if name, ok := map[string]string{"Name": "--limiter", "MaxWait": "--wait", "IDTTL": "--id-ttl", "Block": "--block-after"}[config.Field]; ok {
+		if name, ok := map[string]string{"Name": "--limiter", "MaxWait": "--wait", "IDTTL": "--id-ttl",
+			"Block": "--block-after"}[config.Field]; ok {
 			return fmt.Errorf("%s %w", name, config.Err)
 		}
 	case errors.As(err, &request):
-		name, ok := map[string]string{"Limiter": "--limiter", "Key": "KEY", "Tokens": "--tokens", "Unit": "--tokens", "ID": "--id"}[request.Field]
+		name, ok := map[string]string{"Limiter": "--limiter", "Key": "KEY", "Tokens": "--tokens", "Unit": "--tokens",
+			"ID": "--id"}[request.Field]
 		if !ok {
 			return err
 		}

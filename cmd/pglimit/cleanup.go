@@ -72,8 +72,10 @@ func newCleanupCommand(a *app) *cobra.Command {
 	flags.BoolVar(&f.once, "once", false, "run once, now, and report")
 	flags.DurationVar(&f.interval, "interval", time.Minute, "`TIME` between two runs, of all instances together")
 	flags.DurationVar(&f.pause, "pause", 10*time.Millisecond, "`TIME` between two batches, on average; 0 for none")
-	flags.DurationVar(&f.timeout, "timeout", 5*time.Second, "longest `TIME` of a batch: one that takes longer is tried again at half the size")
-	flags.StringVar(&f.metrics, "metrics", "", "`ADDRESS` to answer GET /metrics on: host:port, or :port to accept connections from other machines; not with --once")
+	flags.DurationVar(&f.timeout, "timeout", 5*time.Second,
+		"longest `TIME` of a batch: one that takes longer is tried again at half the size")
+	flags.StringVar(&f.metrics, "metrics", "", "`ADDRESS` to answer GET /metrics on: host:port, or :port to accept "+
+		"connections from other machines; not with --once")
 	flags.BoolVarP(&f.verbose, "verbose", "v", false, "log runs that removed nothing, too")
 	return cmd
 }

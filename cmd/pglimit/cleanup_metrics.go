@@ -21,7 +21,8 @@ func serveMetrics(ctx context.Context, address string, pool *pgxpool.Pool, log *
 		return nil, err
 	}
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(promlimit.NewDatabase(pool, log), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	registry.MustRegister(promlimit.NewDatabase(pool, log), collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
 	server := &http.Server{

@@ -31,7 +31,8 @@ func newReportJSON(r cleanup.Report) reportJSON {
 		Strategies: []sweptStrategyJSON{},
 	}
 	for _, s := range r.Strategies {
-		row := sweptStrategyJSON{Strategy: s.Strategy, Removed: s.Removed, Batches: s.Batches, DurationMS: fractionalMS(s.Duration)}
+		row := sweptStrategyJSON{Strategy: s.Strategy, Removed: s.Removed, Batches: s.Batches,
+			DurationMS: fractionalMS(s.Duration)}
 		if s.Err != nil {
 			row.Error = oneLine(s.Err)
 		}

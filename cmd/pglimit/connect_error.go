@@ -19,7 +19,10 @@ import (
 // explainConnString says what is wrong with a connection string. If the string cannot be parsed, it quotes none of it:
 // what looks like a host may be half a password.
 func explainConnString(source string, err error) error {
-	_, why, _ := cutLast(err.Error(), "`: ")
+	why := ""
+	if i := strings.LastIndex(err.Error(), "`: "); i >= 0 {
+		why = err.Error()[i+len("`: "):]
+	}
 	if port := os.Getenv("PGPORT"); why == "invalid port" && strings.HasPrefix(source, "PG") {
 		return fmt.Errorf("PGPORT is %q: it must be a whole number from 1 to 65535", port)
 	}
@@ -40,7 +43,8 @@ func notConnString(source string) error {
 // password of a URL at the first @ and the host at the first /. So the rest of a password with these characters would
 // become the host, and would be printed when it is not found.
 func checkParts(conn, source string, config *pgconn.Config) error {
-	bad := !isHost(config.Host) || slices.ContainsFunc(config.Fallbacks, func(f *pgconn.FallbackConfig) bool { return !isHost(f.Host) })
+	bad := !isHost(config.Host) || slices.ContainsFunc(config.Fallbacks,
+		func(f *pgconn.FallbackConfig) bool { return !isHost(f.Host) })
 	switch {
 	case bad && conn == "":
 		return fmt.Errorf("%s: the host has characters that no host name has", source)
@@ -97,10 +101,7 @@ func explainConnect(ctx context.Context, err error) error {
 		strings.Join(addresses(failed.Config), ", "), strings.Join(whys, "; "), advice)
 }
 
-func refusedByServer(err error) bool {
-	var refused *pgconn.PgError
-	return errors.As(err, &refused)
-}
+func refusedByServer(err error) bool { return errors.As(err, new(*pgconn.PgError)) }
 
 // addresses returns the addresses that were tried, each once: the driver tries an address twice if TLS is optional.
 func addresses(config *pgconn.Config) []string {
@@ -170,11 +171,4 @@ func adviceFor(sqlState string) string {
 		return "try again in a moment"
 	}
 	return "see the server's log"
-}
-
-func cutLast(text, separator string) (before, after string, found bool) {
-	if i := strings.LastIndex(text, separator); i >= 0 {
-		return text[:i], text[i+len(separator):], true
-	}
-	return text, "", false
 }

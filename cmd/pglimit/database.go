@@ -78,10 +78,12 @@ func (a *app) within(
 func (a *app) poolConfig() (*pgxpool.Config, error) {
 	conn, source := a.connString()
 	if source == "" {
-		return nil, errors.New("no database is named: use --database-url, or set DATABASE_URL or the PG* variables (PGHOST, PGDATABASE, PGSERVICE, ...)")
+		return nil, errors.New("no database is named: use --database-url, or set DATABASE_URL or the PG* variables " +
+			"(PGHOST, PGDATABASE, PGSERVICE, ...)")
 	}
 	if address := os.Getenv("PGHOSTADDR"); address != "" {
-		return nil, fmt.Errorf("PGHOSTADDR is %s, to which psql connects whatever else names a host, and pglimit does not: unset it, and name that address as the host, as in PGHOST", address)
+		return nil, fmt.Errorf("PGHOSTADDR is %s, to which psql connects whatever else names a host, and pglimit "+
+			"does not: unset it, and name that address as the host, as in PGHOST", address)
 	}
 	config, err := pgxpool.ParseConfig(conn)
 	if err != nil {

@@ -107,7 +107,8 @@ func (a *app) printHolders(holders []holderJSON, limiter, key *string) error {
 	var rows [][]string
 	for _, h := range holders {
 		rows = append(rows, []string{
-			word(h.Limiter), word(h.Key), word(h.Holder), strconv.FormatInt(h.Weight, 10), strconv.FormatInt(h.Token, 10),
+			word(h.Limiter), word(h.Key), word(h.Holder),
+			strconv.FormatInt(h.Weight, 10), strconv.FormatInt(h.Token, 10),
 			h.Since.Format(time.DateTime), h.ExpiresAt.Format(time.DateTime),
 		})
 	}

@@ -39,7 +39,8 @@ func newLimitsCommand(a *app) *cobra.Command {
 			"pglimit limits history api user:42",
 		),
 	}, newLimitsListCommand(a, f), newLimitsExplainCommand(a, f), newLimitsHistoryCommand(a, f),
-		newLimitsSetCommand(a, f), newLimitsDeleteCommand(a, f), newLimitsEnableCommand(a, f, true), newLimitsEnableCommand(a, f, false),
+		newLimitsSetCommand(a, f), newLimitsDeleteCommand(a, f),
+		newLimitsEnableCommand(a, f, true), newLimitsEnableCommand(a, f, false),
 		newLimitsOffCommand(a, f), newLimitsOnCommand(a, f), newLimitsImportCommand(a, f), newLimitsExportCommand(a, f))
 	timeoutVar(cmd.PersistentFlags(), &f.timeout)
 	return cmd
@@ -67,7 +68,8 @@ func (f *limitsFlags) addRuleTo(cmd *cobra.Command) {
 // addKindTo defines the flag of commands that act on an existing rule.
 func (f *limitsFlags) addKindTo(cmd *cobra.Command) {
 	f.kind = "live"
-	choiceVar(cmd, cmd.Flags(), &f.kind, "kind", "`KIND` of the rule: what is only observed, and places, stand beside the live one", "live", "observe", "places")
+	choiceVar(cmd, cmd.Flags(), &f.kind, "kind",
+		"`KIND` of the rule: what is only observed, and places, stand beside the live one", "live", "observe", "places")
 }
 
 // addWhyTo defines the flags of commands that change something.
@@ -97,7 +99,8 @@ func (f *limitsFlags) rule(cmd *cobra.Command, args []string) (limits.Rule, erro
 	case len(args) == 0:
 		return rule, usagef(cmd, "%s needs a LIMITER, such as api", cmd.Name())
 	case len(args) > 2:
-		return rule, usagef(cmd, "%s takes a LIMITER and a KEY, not %d arguments: quote a key that has spaces", cmd.Name(), len(args))
+		return rule, usagef(cmd, "%s takes a LIMITER and a KEY, not %d arguments: quote a key that has spaces",
+			cmd.Name(), len(args))
 	case args[0] == "":
 		return rule, errors.New("the LIMITER is empty")
 	case len(args) == 2 && args[1] == "": // a variable that is not set; it must not be for all keys
@@ -130,7 +133,8 @@ func (f *limitsFlags) needsNote(cmd *cobra.Command) error {
 
 // on calls do with the table, within --timeout.
 func (f *limitsFlags) on(ctx context.Context, a *app, do func(context.Context, *limits.Table) error) error {
-	const unanswered = ": perhaps a transaction that changes limits is open; it is not known whether anything was changed"
+	const unanswered = ": perhaps a transaction that changes limits is open; it is not known whether " +
+		"anything was changed"
 	return a.within(ctx, f.timeout, 0, unanswered, func(ctx context.Context, pool *pgxpool.Pool) error {
 		return do(ctx, limits.New(pool))
 	})
@@ -149,8 +153,8 @@ func (f *limitsFlags) expiry(ctx context.Context, table *limits.Table) (time.Tim
 	if err != nil {
 		in, err := pglimit.ParseLimit("1/" + f.expires) // a period is written in the same way
 		if err != nil || in != pglimit.Every(in.Period) {
-			return at, fmt.Errorf("--expires is %q: it must be a time from now such as 90m, 24h or 7day, or a moment such as "+
-				"2026-11-30T18:00:00Z", f.expires)
+			return at, fmt.Errorf("--expires is %q: it must be a time from now such as 90m, 24h or 7day, or a moment "+
+				"such as 2026-11-30T18:00:00Z", f.expires)
 		}
 		at = now.Add(in.Period)
 	}

@@ -63,7 +63,8 @@ func newLimitsImportCommand(a *app, f *limitsFlags) *cobra.Command {
 			if !cmd.Flags().Changed("timeout") {
 				f.timeout = 0 // how long it takes depends on the file
 			}
-			return a.importLimits(cmd.Context(), f, rules, limits.ImportConfig{Prune: prune, Note: f.note, By: f.by, DryRun: f.dryRun})
+			return a.importLimits(cmd.Context(), f, rules, limits.ImportConfig{Prune: prune, Note: f.note, By: f.by,
+				DryRun: f.dryRun})
 		},
 	}
 	flags := cmd.Flags()
@@ -145,9 +146,11 @@ func readRules(stdin io.Reader, name string) ([]limits.Rule, error) {
 
 // ruleValues explains the values of the file.
 var ruleValues = []yamlfile.Value{
-	{Type: "main.rulesFile", Is: "a file of rules: write \"limits:\", and below that a list of rules", Fields: "limits"},
+	{Type: "main.rulesFile", Is: "a file of rules: write \"limits:\", and below that a list of rules",
+		Fields: "limits"},
 	{Type: "[]main.limitRule", Is: "a list of rules"},
-	{Type: "main.limitRule", Is: "a rule", Fields: "limiter, key, prefix, action, limit, max_wait, disabled, expires_at, note"},
+	{Type: "main.limitRule", Is: "a rule", Fields: "limiter, key, prefix, action, limit, max_wait, disabled, " +
+		"expires_at, note"},
 	{Type: "time.Time", Is: "a time such as 2026-11-30T18:00:00Z"},
 }
 
@@ -162,7 +165,8 @@ func parseRules(text []byte) ([]limits.Rule, error) {
 		return nil, yamlfile.Explain(text, err, ruleValues...)
 	}
 	if file.Limits == nil { // a file that says nothing must not prune everything
-		return nil, errors.New("there are no limits in it: write \"limits:\", and below that a list of rules, or \"limits: []\" for none")
+		return nil, errors.New("there are no limits in it: write \"limits:\", and below that a list of rules, or " +
+			"\"limits: []\" for none")
 	}
 	if err := decoder.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
 		return nil, errors.New("there is more than one YAML document in it: put all limits into the first")
@@ -189,7 +193,8 @@ func newLimitsExportCommand(a *app, f *limitsFlags) *cobra.Command {
 	return &cobra.Command{
 		Use:   "export",
 		Short: "Print the rules as YAML, for import",
-		Long:  "Print all rules that have not expired, including disabled ones, as YAML for\n\"pglimit limits import\", whatever --output says: \"pglimit limits list\" prints\nJSON.",
+		Long: "Print all rules that have not expired, including disabled ones, as YAML for\n" +
+			"\"pglimit limits import\", whatever --output says: \"pglimit limits list\" prints\nJSON.",
 		Example: lines(
 			"pglimit limits export > limits.yaml",
 		),

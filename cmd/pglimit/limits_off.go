@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 
@@ -34,16 +33,11 @@ func newLimitsOffCommand(a *app, f *limitsFlags) *cobra.Command {
 		if f.dryRun {
 			return a.wouldSetLimit(cmd.Context(), f, rule)
 		}
-		return a.changeLimit(cmd.Context(), f, "set", "replaced", func(ctx context.Context, table *limits.Table) (before, after *limits.Rule, err error) {
-			if rule.Expires, err = f.expiry(ctx, table); err != nil {
-				return nil, nil, err
-			}
-			before, err = table.Set(ctx, rule)
-			return before, &rule, err
-		})
+		return a.changeLimit(cmd.Context(), f, "set", "replaced", f.set(rule))
 	}
 	cmd.Flags().BoolVar(&all, "all", false, "switch off all limiters")
-	cmd.Flags().StringVar(&f.expires, "expires", "", "`WHEN` it goes on again: a time from now such as 1h, or a moment such as 2026-11-30T18:00:00Z")
+	cmd.Flags().StringVar(&f.expires, "expires", "",
+		"`WHEN` it goes on again: a time from now such as 1h, or a moment such as 2026-11-30T18:00:00Z")
 	f.addWhyTo(cmd)
 	f.addDryRunTo(cmd)
 	return cmd
@@ -54,7 +48,8 @@ func newLimitsOnCommand(a *app, f *limitsFlags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "on LIMITER | --all --note WHY",
 		Short: "Switch on again what was switched off",
-		Long:  "Switch on again a limiter that was switched off. With --all, all that were\nswitched off together; a limiter that was switched off by itself stays off.",
+		Long: "Switch on again a limiter that was switched off. With --all, all that were\n" +
+			"switched off together; a limiter that was switched off by itself stays off.",
 		Example: lines(
 			"pglimit limits on api --note \"the limit is right now\"",
 			"pglimit limits on --all --note \"incident 12 is over\"",
@@ -65,12 +60,9 @@ func newLimitsOnCommand(a *app, f *limitsFlags) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return a.changeLimit(cmd.Context(), f, "deleted", "", func(ctx context.Context, table *limits.Table) (before, after *limits.Rule, err error) {
-			if before, err = table.Delete(ctx, rule); err == nil && before == nil {
-				err = fmt.Errorf("%s was not switched off: \"pglimit limits explain LIMITER KEY\" says what holds", ruleWho(&rule))
-			}
-			return before, nil, err
-		})
+		missing := fmt.Errorf("%s was not switched off: \"pglimit limits explain LIMITER KEY\" says what holds",
+			ruleWho(&rule))
+		return a.changeLimit(cmd.Context(), f, "deleted", "", remove(rule, missing))
 	}
 	cmd.Flags().BoolVar(&all, "all", false, "what was switched off with --all")
 	f.addWhyTo(cmd)
@@ -85,7 +77,8 @@ func (f *limitsFlags) offRule(cmd *cobra.Command, args []string, all bool) (limi
 	case len(args) > 0 && all:
 		return rule, usagef(cmd, "%s takes a LIMITER or --all, not both", cmd.Name())
 	case len(args) > 1:
-		return rule, usagef(cmd, "%s takes one LIMITER, not %d arguments: to let one key pass, set a rule with --action allow", cmd.Name(), len(args))
+		return rule, usagef(cmd, "%s takes one LIMITER, not %d arguments: to let one key pass, set a rule with "+
+			"--action allow", cmd.Name(), len(args))
 	case len(args) == 1 && args[0] == "":
 		return rule, errors.New("the LIMITER is empty")
 	case len(args) == 1:

@@ -60,11 +60,14 @@ func newLimitsSetCommand(a *app, shared *limitsFlags) *cobra.Command {
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&f.limit, "limit", "", "how much is allowed: `TOKENS/PERIOD`, such as 1/10m, 100/s or \"100/1m burst 20\"; a number with places")
+	flags.StringVar(&f.limit, "limit", "",
+		"how much is allowed: `TOKENS/PERIOD`, such as 1/10m, 100/s or \"100/1m burst 20\"; a number with places")
 	choiceVar(cmd, flags, &f.action, "action", "`ACTION` of the rule", "enforce", "observe", "allow", "deny", "places")
 	f.addRuleTo(cmd)
-	flags.StringVar(&f.maxWait, "max-wait", "", "longest `TIME` that callers of Wait may wait: 30s, or a share of the period such as 50%")
-	flags.StringVar(&f.expires, "expires", "", "`WHEN` the rule ends: a time from now such as 24h or 7day, or a moment such as 2026-11-30T18:00:00Z")
+	flags.StringVar(&f.maxWait, "max-wait", "",
+		"longest `TIME` that callers of Wait may wait: 30s, or a share of the period such as 50%")
+	flags.StringVar(&f.expires, "expires", "",
+		"`WHEN` the rule ends: a time from now such as 24h or 7day, or a moment such as 2026-11-30T18:00:00Z")
 	flags.BoolVar(&f.disabled, "disabled", false, "do not enable it yet")
 	f.addWhyTo(cmd)
 	f.addDryRunTo(cmd)
@@ -91,17 +94,35 @@ func (a *app) setLimit(ctx context.Context, f *limitsSetFlags, rule limits.Rule)
 	if f.dryRun {
 		return a.wouldSetLimit(ctx, f.limitsFlags, rule)
 	}
-	return a.changeLimit(ctx, f.limitsFlags, "set", "replaced", func(ctx context.Context, table *limits.Table) (replaced *limits.Rule, after *limits.Rule, err error) {
+	return a.changeLimit(ctx, f.limitsFlags, "set", "replaced", f.set(rule))
+}
+
+// change changes a rule. Nil: there was none before, or there is none after.
+type change func(context.Context, *limits.Table) (before, after *limits.Rule, err error)
+
+// set sets the rule, until --expires.
+func (f *limitsFlags) set(rule limits.Rule) change {
+	return func(ctx context.Context, table *limits.Table) (before, after *limits.Rule, err error) {
 		if rule.Expires, err = f.expiry(ctx, table); err != nil {
 			return nil, nil, err
 		}
-		replaced, err = table.Set(ctx, rule)
-		return replaced, &rule, err
-	})
+		before, err = table.Set(ctx, rule)
+		return before, &rule, err
+	}
+}
+
+// remove deletes the rule, or fails with missing if there is none.
+func remove(rule limits.Rule, missing error) change {
+	return func(ctx context.Context, table *limits.Table) (before, after *limits.Rule, err error) {
+		if before, err = table.Delete(ctx, rule); err == nil && before == nil {
+			err = missing
+		}
+		return before, nil, err
+	}
 }
 
 // changeLimit makes a change and prints it. did describes the new state, and beside the old one, such as "replaced".
-func (a *app) changeLimit(ctx context.Context, f *limitsFlags, did, beside string, change func(context.Context, *limits.Table) (before, after *limits.Rule, err error)) error {
+func (a *app) changeLimit(ctx context.Context, f *limitsFlags, did, beside string, change change) error {
 	var before, after, other *limits.Rule
 	var followers *limits.Followers
 	var follow string
@@ -127,7 +148,8 @@ func (a *app) changeLimit(ctx context.Context, f *limitsFlags, did, beside strin
 	} else {
 		text += did + " nothing: there was no such rule\n"
 	}
-	return a.print(limitJSON{newLimitRule(before), newLimitRule(after), newLimitRule(other), followers}, text+otherText(other)+follow)
+	return a.print(limitJSON{newLimitRule(before), newLimitRule(after), newLimitRule(other), followers},
+		text+otherText(other)+follow)
 }
 
 func (a *app) wouldSetLimit(ctx context.Context, f *limitsFlags, rule limits.Rule) error {
@@ -140,7 +162,8 @@ func (a *app) wouldSetLimit(ctx context.Context, f *limitsFlags, rule limits.Rul
 		if rule.Expires, err = f.expiry(ctx, table); err != nil {
 			return err
 		}
-		if changed, err = table.Import(ctx, []limits.Rule{rule}, limits.ImportConfig{By: f.by, DryRun: true}); err != nil {
+		if changed, err = table.Import(ctx, []limits.Rule{rule},
+			limits.ImportConfig{By: f.by, DryRun: true}); err != nil {
 			return err
 		}
 		followers, follow = followersOf(ctx, table, &rule)
@@ -182,7 +205,9 @@ func newLimitsDeleteCommand(a *app, f *limitsFlags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "delete LIMITER [KEY] --note WHY",
 		Short: "Delete a rule",
-		Long:  "Delete the rule for a KEY of a limiter, for the keys that begin with --prefix,\nor for all its keys, and print it. A temporary rule (--expires) goes first, and\nthe permanent one applies again.",
+		Long: "Delete the rule for a KEY of a limiter, for the keys that begin with --prefix,\n" +
+			"or for all its keys, and print it. A temporary rule (--expires) goes first, and\n" +
+			"the permanent one applies again.",
 		Example: lines(
 			"pglimit limits delete api user:42 --note \"ticket 7 is done\"",
 			"pglimit limits delete api --prefix bot: --note \"they behave\"",
@@ -193,12 +218,7 @@ func newLimitsDeleteCommand(a *app, f *limitsFlags) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return a.changeLimit(cmd.Context(), f, "deleted", "", func(ctx context.Context, table *limits.Table) (before, after *limits.Rule, err error) {
-			if before, err = table.Delete(ctx, rule); err == nil && before == nil {
-				err = noSuchRule(&rule)
-			}
-			return before, nil, err
-		})
+		return a.changeLimit(cmd.Context(), f, "deleted", "", remove(rule, noSuchRule(&rule)))
 	}
 	f.addRuleTo(cmd)
 	f.addKindTo(cmd)
@@ -207,7 +227,8 @@ func newLimitsDeleteCommand(a *app, f *limitsFlags) *cobra.Command {
 }
 
 func noSuchRule(rule *limits.Rule) error {
-	return fmt.Errorf("there is no %s rule for %s: \"pglimit limits list %s\" lists those there are", rule.Kind(), ruleWho(rule), word(rule.Limiter))
+	return fmt.Errorf("there is no %s rule for %s: \"pglimit limits list %s\" lists those there are", rule.Kind(),
+		ruleWho(rule), word(rule.Limiter))
 }
 
 func newLimitsEnableCommand(a *app, f *limitsFlags, on bool) *cobra.Command {
@@ -223,7 +244,8 @@ func newLimitsEnableCommand(a *app, f *limitsFlags, on bool) *cobra.Command {
 	if !on {
 		did = "disabled"
 		cmd.Use, cmd.Short = "disable LIMITER [KEY] --note WHY", "Disable a rule, as if it did not exist"
-		cmd.Long = "Disable a rule: the next one applies, as if it did not exist. The note becomes\nthat of the rule. A temporary rule (--expires) goes first.\n\"pglimit limits off\" is for a whole limiter."
+		cmd.Long = "Disable a rule: the next one applies, as if it did not exist. The note becomes\n" +
+			"that of the rule. A temporary rule (--expires) goes first.\n\"pglimit limits off\" is for a whole limiter."
 		cmd.Example = lines("pglimit limits disable api user:42 --note \"was it them?\"")
 	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -231,24 +253,25 @@ func newLimitsEnableCommand(a *app, f *limitsFlags, on bool) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return a.changeLimit(cmd.Context(), f, did, "it was", func(ctx context.Context, table *limits.Table) (before, after *limits.Rule, err error) {
-			if on {
-				before, err = table.Enable(ctx, rule)
-			} else {
-				before, err = table.Disable(ctx, rule)
-			}
-			if err != nil {
-				return nil, nil, err
-			}
-			if before == nil {
-				return nil, nil, noSuchRule(&rule)
-			}
-			changed := *before
-			if changed.Disabled == on {
-				changed.Disabled, changed.Note, changed.By, changed.At = !on, rule.Note, rule.By, time.Time{}
-			}
-			return before, &changed, nil
-		})
+		return a.changeLimit(cmd.Context(), f, did, "it was",
+			func(ctx context.Context, table *limits.Table) (before, after *limits.Rule, err error) {
+				if on {
+					before, err = table.Enable(ctx, rule)
+				} else {
+					before, err = table.Disable(ctx, rule)
+				}
+				if err != nil {
+					return nil, nil, err
+				}
+				if before == nil {
+					return nil, nil, noSuchRule(&rule)
+				}
+				changed := *before
+				if changed.Disabled == on {
+					changed.Disabled, changed.Note, changed.By, changed.At = !on, rule.Note, rule.By, time.Time{}
+				}
+				return before, &changed, nil
+			})
 	}
 	f.addRuleTo(cmd)
 	f.addKindTo(cmd)

@@ -17,14 +17,16 @@ func newLimitsListCommand(a *app, f *limitsFlags) *cobra.Command {
 	return &cobra.Command{
 		Use:   "list [LIMITER]",
 		Short: "List the rules, of one limiter or of all",
-		Long:  "List the rules of one limiter or of all, in the order in which they are looked\nup for a key. KEYS is a key, a prefix with a star, or a star for all. Times are\nUTC.",
+		Long: "List the rules of one limiter or of all, in the order in which they are looked\n" +
+			"up for a key. KEYS is a key, a prefix with a star, or a star for all. Times are\nUTC.",
 		Example: lines(
 			"pglimit limits list",
 			"pglimit limits list api --output json | jq '.limits[].note'",
 		),
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 1 {
-				return usagef(cmd, "list takes one LIMITER, not %d arguments: \"pglimit limits explain LIMITER KEY\" is for a key", len(args))
+				return usagef(cmd, "list takes one LIMITER, not %d arguments: \"pglimit limits explain LIMITER KEY\" "+
+					"is for a key", len(args))
 			}
 			return nil
 		},
@@ -34,7 +36,9 @@ func newLimitsListCommand(a *app, f *limitsFlags) *cobra.Command {
 				return err
 			}
 			if len(args) == 1 {
-				rules = slices.DeleteFunc(rules, func(r limits.Rule) bool { return r.Limiter != args[0] && r.Limiter != "" })
+				rules = slices.DeleteFunc(rules, func(r limits.Rule) bool {
+					return r.Limiter != args[0] && r.Limiter != ""
+				})
 			}
 			return a.printRules(rules)
 		},
@@ -57,9 +61,11 @@ func (a *app) printRules(rules []limits.Rule) error {
 	for i := range rules {
 		r := &rules[i]
 		out.Limits = append(out.Limits, newLimitRule(r))
-		rows = append(rows, []string{ruleLimiter(r), ruleKeys(r), r.Action.String(), r.Limit, r.MaxWait, ruleState(r), word(r.By), r.At.Format(time.DateTime), inLine(r.Note)})
+		rows = append(rows, []string{ruleLimiter(r), ruleKeys(r), r.Action.String(), r.Limit, r.MaxWait, ruleState(r),
+			word(r.By), r.At.Format(time.DateTime), inLine(r.Note)})
 	}
-	return a.print(out, columns([]string{"LIMITER", "KEYS", "ACTION", "LIMIT", "MAX WAIT", "STATE", "BY", "CHANGED", "NOTE"}, rows))
+	head := []string{"LIMITER", "KEYS", "ACTION", "LIMIT", "MAX WAIT", "STATE", "BY", "CHANGED", "NOTE"}
+	return a.print(out, columns(head, rows))
 }
 
 const limitsExplainLong = `Say what applies to a key: its rules in the order in which they are looked up,
@@ -88,7 +94,8 @@ func newLimitsExplainCommand(a *app, f *limitsFlags) *cobra.Command {
 				rules, err = table.Explain(ctx, args[0], args[1])
 				for i := range rules {
 					if rules[i].State == limits.Holds && follow == "" {
-						followers, follow = followersOf(ctx, table, &limits.Rule{Limiter: args[0], Action: rules[i].Action})
+						followers, follow = followersOf(ctx, table,
+							&limits.Rule{Limiter: args[0], Action: rules[i].Action})
 					}
 				}
 				return err
@@ -181,7 +188,8 @@ func bucketOf(r *limits.Explanation) string {
 		return ""
 	}
 	return "\n" + bucketText(limit, pglimit.Decision{
-		Allowed: r.Bucket.RetryAfter == 0, Remaining: r.Bucket.Remaining, RetryAfter: r.Bucket.RetryAfter, ResetAfter: r.Bucket.ResetAfter,
+		Allowed: r.Bucket.RetryAfter == 0, Remaining: r.Bucket.Remaining,
+		RetryAfter: r.Bucket.RetryAfter, ResetAfter: r.Bucket.ResetAfter,
 	})
 }
 
@@ -203,7 +211,8 @@ func newLimitsHistoryCommand(a *app, f *limitsFlags) *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {
 			case len(args) > 2:
-				return usagef(cmd, "history takes a LIMITER and a KEY, not %d arguments: quote a key that has spaces", len(args))
+				return usagef(cmd, "history takes a LIMITER and a KEY, not %d arguments: quote a key that has spaces",
+					len(args))
 			case slices.Contains(args, ""):
 				return usagef(cmd, "history takes a LIMITER and a KEY, and one is empty: leave it out for all")
 			case last < 1:
@@ -241,12 +250,14 @@ func (a *app) printHistory(entries []limits.Entry) error {
 	var rows [][]string
 	for i := range entries {
 		e := &entries[i]
-		out.History = append(out.History, historyEntry{limitJSON{Before: newLimitRule(e.Before), After: newLimitRule(e.After)}, e.ID, e.At, e.By, e.Role, e.Note})
+		changed := limitJSON{Before: newLimitRule(e.Before), After: newLimitRule(e.After)}
+		out.History = append(out.History, historyEntry{changed, e.ID, e.At, e.By, e.Role, e.Note})
 		of := e.After
 		if of == nil {
 			of = e.Before
 		}
-		rows = append(rows, []string{e.At.Format(time.DateTime), word(e.By), word(e.Role), ruleLimiter(of), ruleKeys(of), changeText(&e.Change), inLine(e.Note)})
+		rows = append(rows, []string{e.At.Format(time.DateTime), word(e.By), word(e.Role), ruleLimiter(of),
+			ruleKeys(of), changeText(&e.Change), inLine(e.Note)})
 	}
 	return a.print(out, columns([]string{"AT", "BY", "ROLE", "LIMITER", "KEYS", "CHANGE", "NOTE"}, rows))
 }

@@ -58,8 +58,9 @@ func newLimitRule(r *limits.Rule) *limitRule {
 		return nil
 	}
 	made := &limitRule{
-		ID: r.ID, Limiter: yamlText(r.Limiter), Key: yamlText(r.Key), Prefix: yamlText(r.Prefix), Action: ruleAction{r.Action},
-		Limit: yamlText(r.Limit), MaxWait: yamlText(r.MaxWait), Disabled: r.Disabled, Note: yamlText(r.Note), ChangedBy: r.By, ChangedAt: r.At,
+		ID: r.ID, Limiter: yamlText(r.Limiter), Key: yamlText(r.Key), Prefix: yamlText(r.Prefix),
+		Action: ruleAction{r.Action}, Limit: yamlText(r.Limit), MaxWait: yamlText(r.MaxWait), Disabled: r.Disabled,
+		Note: yamlText(r.Note), ChangedBy: r.By, ChangedAt: r.At,
 	}
 	if !r.Expires.IsZero() {
 		made.ExpiresAt = &r.Expires
@@ -69,8 +70,8 @@ func newLimitRule(r *limits.Rule) *limitRule {
 
 func (r *limitRule) rule() limits.Rule {
 	made := limits.Rule{
-		Limiter: string(r.Limiter), Key: string(r.Key), Prefix: string(r.Prefix), Action: r.Action.Action, Limit: string(r.Limit), MaxWait: string(r.MaxWait),
-		Disabled: r.Disabled, Note: string(r.Note),
+		Limiter: string(r.Limiter), Key: string(r.Key), Prefix: string(r.Prefix), Action: r.Action.Action,
+		Limit: string(r.Limit), MaxWait: string(r.MaxWait), Disabled: r.Disabled, Note: string(r.Note),
 	}
 	if r.ExpiresAt != nil {
 		made.Expires = *r.ExpiresAt
@@ -107,9 +108,11 @@ func followersOf(ctx context.Context, table *limits.Table, rule *limits.Rule) (f
 	case servers > 0 && rule.Limiter == "":
 		text = plural(servers, "pglimit serve follows", "pglimit serve follow") + "\n"
 	case servers > 0:
-		text = fmt.Sprintf("no live instance has this name; %s if asked for it%s\n", plural(servers, "pglimit serve follows", "pglimit serve follow"), mean)
+		follow := plural(servers, "pglimit serve follows", "pglimit serve follow")
+		text = fmt.Sprintf("no live instance has this name; %s if asked for it%s\n", follow, mean)
 	default:
-		text = fmt.Sprintf("warning: no live instance follows: a service does with Config.Limits, and so do \"pglimit serve\" and pglimit.allow in SQL%s\n", mean)
+		text = fmt.Sprintf("warning: no live instance follows: a service does with Config.Limits, and so do "+
+			"\"pglimit serve\" and pglimit.allow in SQL%s\n", mean)
 	}
 	return &found, text
 }
@@ -127,7 +130,8 @@ func otherRule(ctx context.Context, table *limits.Table, of *limits.Rule) *limit
 	rules, _ := table.List(ctx)
 	for i := range rules {
 		r := &rules[i]
-		if ruleWho(r) == ruleWho(of) && r.Kind() == of.Kind() && r.Expires.IsZero() != of.Expires.IsZero() && !r.Expired {
+		if ruleWho(r) == ruleWho(of) && r.Kind() == of.Kind() && r.Expires.IsZero() != of.Expires.IsZero() &&
+			!r.Expired {
 			return r
 		}
 	}
@@ -167,7 +171,9 @@ func ruleKeys(r *limits.Rule) string {
 
 // word returns the text, quoted if it could be misread.
 func word(text string) string {
-	if strings.ContainsFunc(text, func(r rune) bool { return r == '*' || r == '"' || unicode.IsSpace(r) || !unicode.IsPrint(r) }) {
+	if strings.ContainsFunc(text, func(r rune) bool {
+		return r == '*' || r == '"' || unicode.IsSpace(r) || !unicode.IsPrint(r)
+	}) {
 		return strconv.Quote(text)
 	}
 	return text

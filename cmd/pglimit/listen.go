@@ -16,7 +16,8 @@ func listen(ctx context.Context, flag, address string) (net.Listener, error) {
 		err = errors.New("invalid port")
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s is %q: %w: write it like 127.0.0.1:8080, or :8080 to accept connections from other machines",
+		return nil, fmt.Errorf("%s is %q: %w: write it like 127.0.0.1:8080, or :8080 to accept connections from "+
+			"other machines",
 			flag, address, err)
 	}
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)

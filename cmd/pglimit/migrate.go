@@ -30,18 +30,21 @@ func newMigrateCommand(a *app) *cobra.Command {
 			"pglimit migrate status",
 			"pglimit migrate sql | psql -1 -v ON_ERROR_STOP=1 \"$DATABASE_URL\"",
 		),
-	}, newMigrateUpCommand(a), newMigrateDownCommand(a), newMigrateStatusCommand(a), newMigrateSQLCommand(a), newMigrateGrantsCommand(a))
+	}, newMigrateUpCommand(a), newMigrateDownCommand(a), newMigrateStatusCommand(a),
+		newMigrateSQLCommand(a), newMigrateGrantsCommand(a))
 }
 
 // lockTimeoutVar defines the flag --lock-timeout. It returns a function that makes the options, and has the migration
 // say on stderr what it waits for.
 func lockTimeoutVar(a *app, cmd *cobra.Command) func() ([]migrations.Option, error) {
-	timeout := cmd.Flags().Duration("lock-timeout", time.Second, "longest `TIME` that a statement waits for a lock; 0 for as long as it takes")
+	timeout := cmd.Flags().Duration("lock-timeout", time.Second,
+		"longest `TIME` that a statement waits for a lock; 0 for as long as it takes")
 	return func() ([]migrations.Option, error) {
 		if *timeout < 0 {
 			return nil, fmt.Errorf("--lock-timeout is %v: it must not be negative", *timeout)
 		}
-		return []migrations.Option{migrations.WithLockTimeout(*timeout), migrations.WithLogger(a.logger(slog.LevelWarn))}, nil
+		return []migrations.Option{migrations.WithLockTimeout(*timeout),
+			migrations.WithLogger(a.logger(slog.LevelWarn))}, nil
 	}
 }
 
@@ -126,7 +129,8 @@ func changed(before, after []migrations.Migration) changeJSON {
 // one transaction have the same time; the optional ones come last.
 func onlyIn(list, other []migrations.Migration) []migrations.Migration {
 	list = slices.DeleteFunc(slices.Clone(list), func(m migrations.Migration) bool {
-		return !m.Applied || slices.ContainsFunc(other, func(n migrations.Migration) bool { return n.Version == m.Version && n.Applied })
+		return !m.Applied ||
+			slices.ContainsFunc(other, func(n migrations.Migration) bool { return n.Version == m.Version && n.Applied })
 	})
 	slices.SortStableFunc(list, func(a, b migrations.Migration) int {
 		switch {

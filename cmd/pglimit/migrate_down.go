@@ -53,7 +53,8 @@ func newMigrateDownCommand(a *app) *cobra.Command {
 				if lost, err := lostByDown(ctx, pool, chosen || all, to); err != nil {
 					return err
 				} else if lost != "" && !yes {
-					return fmt.Errorf("this removes %s for good (\"pglimit limits export\" saves the rules): nothing was done; --yes does it", lost)
+					return fmt.Errorf("this removes %s for good (\"pglimit limits export\" saves the rules): nothing "+
+						"was done; --yes does it", lost)
 				}
 				if chosen || all {
 					return migrations.DownTo(ctx, pool, to, opts...)
@@ -89,7 +90,9 @@ func lostByDown(ctx context.Context, pool *pgxpool.Pool, above bool, to int64) (
 		{"select pg_catalog.count(*) from pglimit.limits", "rules of limits"},
 		{"select pg_catalog.count(*) from pglimit.limits_history", "changes in their history"},
 		{`select pg_catalog.count(*) from pglimit.permits p, pg_catalog.unnest(p.until_ns) until
-			where until operator(pg_catalog.>) (extract(epoch from pg_catalog.clock_timestamp()) operator(pg_catalog.*) 1000000000.0)::bigint`, "permits that are held"},
+			where until operator(pg_catalog.>)
+				(extract(epoch from pg_catalog.clock_timestamp()) operator(pg_catalog.*) 1000000000.0)::bigint`,
+			"permits that are held"},
 	} {
 		var n int64
 		if err := pool.QueryRow(ctx, kind.count).Scan(&n); err != nil {

@@ -53,13 +53,15 @@ func newMigrateGrantsCommand(a *app) *cobra.Command {
 		purposes = append(purposes, string(p))
 	}
 	choiceVar(cmd, cmd.Flags(), &purpose, "for", "`PURPOSE` of the role", purposes...)
-	cmd.Flags().BoolVar(&without, "without-exclusion-range", false, "leave out the strategy exclusion_range, where it is not migrated")
+	cmd.Flags().BoolVar(&without, "without-exclusion-range", false,
+		"leave out the strategy exclusion_range, where it is not migrated")
 	return cmd
 }
 
 func oneRole(cmd *cobra.Command, args []string) error {
 	if len(args) != 1 {
-		return usagef(cmd, "%s takes one ROLE, not %d: the name of the role that is to have the rights", cmd.Name(), len(args))
+		return usagef(cmd, "%s takes one ROLE, not %d: the name of the role that is to have the rights", cmd.Name(),
+			len(args))
 	}
 	return nil
 }

@@ -82,7 +82,8 @@ func newMigrateSQLCommand(a *app) *cobra.Command {
 	flags.Int64Var(&span.From, "from", 0, "first `VERSION` (default: 1)")
 	flags.Int64Var(&span.To, "to", 0, "last `VERSION` (default: the newest of this release)")
 	flags.BoolVar(&span.Down, "down", false, "print the SQL that undoes them instead")
-	flags.BoolVar(&span.WithoutExclusionRange, "without-exclusion-range", false, "leave out the strategy exclusion_range, which needs the extension btree_gist")
+	flags.BoolVar(&span.WithoutExclusionRange, "without-exclusion-range", false,
+		"leave out the strategy exclusion_range, which needs the extension btree_gist")
 	flags.StringVar(&dir, "dir", "", "write a file per version to this `DIR`, made if it is not there")
 	var formats []string
 	for _, f := range migrations.Formats() {
@@ -118,12 +119,13 @@ func (a *app) writeFiles(dir string, format migrations.Format, span migrations.S
 		case err != nil:
 			return err
 		case string(there) != file.Text:
-			return fmt.Errorf("%s is there and says something else: nothing is written; give another --dir, or --from a later version", path)
+			return fmt.Errorf("%s is there and says something else: nothing is written; give another --dir, or "+
+				"--from a later version", path)
 		default:
 			done.Unchanged = append(done.Unchanged, path)
 		}
 	}
-	if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // G301: a folder of source files, which anybody may read
+	if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // G301: anybody may read source files
 		return err
 	}
 	var text strings.Builder
@@ -141,7 +143,7 @@ func (a *app) writeFiles(dir string, format migrations.Format, span migrations.S
 
 // writeNew writes a file, and fails if it exists by now.
 func writeNew(path, text string) (err error) {
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644) //nolint:gosec // G302: a source file, which anybody may read
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644) //nolint:gosec // G302: as above
 	if err != nil {
 		return err
 	}

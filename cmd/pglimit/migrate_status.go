@@ -78,7 +78,8 @@ func newMigrateStatusCommand(a *app) *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVar(&check, "check", false, "exit with 1 if something is pending or differs")
-	cmd.Flags().BoolVar(&without, "without-exclusion-range", false, "do not count the strategy exclusion_range as pending")
+	cmd.Flags().BoolVar(&without, "without-exclusion-range", false,
+		"do not count the strategy exclusion_range as pending")
 	return cmd
 }
 
@@ -100,7 +101,8 @@ type memoryJSON struct {
 	Short         bool  `json:"short"`
 }
 
-func newStatusJSON(list, pending []migrations.Migration, differ []string, memory migrations.Memory, d migrations.Distribution) statusJSON {
+func newStatusJSON(list, pending []migrations.Migration, differ []string, memory migrations.Memory,
+	d migrations.Distribution) statusJSON {
 	out := statusJSON{
 		Migrations: []migrationJSON{}, Pending: []int64{}, Differs: append([]string{}, differ...),
 		Memory: memoryJSON{memory.Tables, memory.SharedBuffers, memory.Short()},
@@ -142,7 +144,8 @@ func (s statusJSON) text() string {
 		text += strings.Join(s.Differs, differs) + differs
 	}
 	if m := s.Memory; m.Short {
-		text += fmt.Sprintf("memory is short: the tables of the buckets have %s with their indexes, shared_buffers are %s: see docs/memory.md\n",
+		text += fmt.Sprintf("memory is short: the tables of the buckets have %s with their indexes, shared_buffers "+
+			"are %s: see docs/memory.md\n",
 			megabytes(m.Tables), megabytes(m.SharedBuffers))
 	}
 	return text

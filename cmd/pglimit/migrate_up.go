@@ -39,7 +39,8 @@ func newMigrateUpCommand(a *app) *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().BoolVar(&without, "without-exclusion-range", false, "leave out the strategy exclusion_range, which needs the extension btree_gist")
+	cmd.Flags().BoolVar(&without, "without-exclusion-range", false,
+		"leave out the strategy exclusion_range, which needs the extension btree_gist")
 	options = lockTimeoutVar(a, cmd)
 	return cmd
 }

@@ -35,10 +35,11 @@ func newPeekCommand(a *app) *cobra.Command {
 				return inFlags(err)
 			}
 			var d pglimit.Decision
-			err = b.ask(cmd.Context(), a, pglimit.Config{Limit: limit, Block: anyBlock(b.strategy)}, func(ctx context.Context, limiter *pglimit.Limiter) error {
-				d, err = limiter.Peek(ctx, key)
-				return err
-			})
+			err = b.ask(cmd.Context(), a, pglimit.Config{Limit: limit, Block: anyBlock(b.strategy)},
+				func(ctx context.Context, limiter *pglimit.Limiter) error {
+					d, err = limiter.Peek(ctx, key)
+					return err
+				})
 			if err != nil {
 				return err
 			}

@@ -88,12 +88,14 @@ func (a *app) resetKey(ctx context.Context, b *bucketFlags, key string) error {
 
 func (a *app) resetAll(ctx context.Context, b *bucketFlags) error {
 	var removed int64
-	err := b.ask(ctx, a, pglimit.Config{Limit: anyLimit}, func(ctx context.Context, limiter *pglimit.Limiter) (err error) {
+	config := pglimit.Config{Limit: anyLimit}
+	err := b.ask(ctx, a, config, func(ctx context.Context, limiter *pglimit.Limiter) (err error) {
 		removed, err = limiter.ResetAll(ctx)
 		return err
 	})
 	if err != nil && removed > 0 {
-		err = fmt.Errorf("%s of limiter %q removed, and others may be left: %w", plural(removed, "row", "rows"), b.limiter, err)
+		err = fmt.Errorf("%s of limiter %q removed, and others may be left: %w", plural(removed, "row", "rows"),
+			b.limiter, err)
 	}
 	if err != nil {
 		return err
@@ -101,7 +103,9 @@ func (a *app) resetAll(ctx context.Context, b *bucketFlags) error {
 	return a.print(struct {
 		Limiter  string `json:"limiter"`
 		Strategy string `json:"strategy"`
-		Removed  int64  `json:"removed"` // rows: one per bucket that had been taken from; of exclusion_range, one per grant
+		// rows: one per bucket that had been taken from; of exclusion_range, one per grant
+		Removed int64 `json:"removed"`
 	}{b.limiter, b.strategy, removed},
-		fmt.Sprintf("reset: every bucket of limiter %q is full (%s removed)\n", b.limiter, plural(removed, "row", "rows")))
+		fmt.Sprintf("reset: every bucket of limiter %q is full (%s removed)\n", b.limiter,
+			plural(removed, "row", "rows")))
 }

@@ -53,7 +53,8 @@ func newRootCommand(a *app) *cobra.Command {
 	root.SetUsageTemplate(usageTemplate(root.UsageTemplate()))
 
 	flags := root.PersistentFlags()
-	flags.StringVar(&a.databaseURL, "database-url", "", "database to use: a `URL`, or \"host=... dbname=...\" (default: from the environment)")
+	flags.StringVar(&a.databaseURL, "database-url", "",
+		"database to use: a `URL`, or \"host=... dbname=...\" (default: from the environment)")
 	a.output = outputText
 	choiceVar(root, flags, &a.output, "output", "`FORMAT` of what is printed", outputText, outputJSON)
 
@@ -69,7 +70,8 @@ func newRootCommand(a *app) *cobra.Command {
 		}
 	}
 	add(groupDecide, newAllowCommand(a), newPeekCommand(a), newResetCommand(a), newRunCommand(a), newHoldersCommand(a))
-	add(groupOperate, newMigrateCommand(a), newLimitsCommand(a), newCleanupCommand(a), newStorageCommand(a), newDistributeCommand(a), newServeCommand(a), newBenchCommand(a))
+	add(groupOperate, newMigrateCommand(a), newLimitsCommand(a), newCleanupCommand(a), newStorageCommand(a),
+		newDistributeCommand(a), newServeCommand(a), newBenchCommand(a))
 	add(groupMore, newVersionCommand(a))
 	addCobrasOwn(root)
 	root.CompletionOptions.SetDefaultShellCompDirective(cobra.ShellCompDirectiveNoFileComp)
@@ -114,7 +116,8 @@ func usageTemplate(cobras string) string {
 	return strings.NewReplacer(
 		"Flags.FlagUsages", "Flags.FlagUsagesWrapped 80",
 		"{{if .Runnable}}\n  {{.UseLine}}{{end}}{{if .HasAvailableSubCommands}}\n  {{.CommandPath}} [command]{{end}}",
-		"{{if or (not .HasAvailableSubCommands) .Annotations.runs}}\n  {{.UseLine}}{{end}}{{if .HasAvailableSubCommands}}\n  {{.CommandPath}} [command]{{end}}").Replace(cobras)
+		"{{if or (not .HasAvailableSubCommands) .Annotations.runs}}\n"+
+			"  {{.UseLine}}{{end}}{{if .HasAvailableSubCommands}}\n  {{.CommandPath}} [command]{{end}}").Replace(cobras)
 }
 
 // lines makes an indented example out of lines of shell.

@@ -71,12 +71,16 @@ func newRunCommand(a *app) *cobra.Command {
 	flags.SetInterspersed(false) // the flags behind the command are the command's
 	flags.StringVar(&f.key, "key", "", "`KEY` of which the places are (required)")
 	flags.Int64Var(&f.Places, "concurrency", 1, "`PLACES`: how many commands run at once")
-	flags.BoolVar(&f.FromTable, "from-table", false, "as many as the table of limits says (\"pglimit limits set cli --action places\"); without a rule for the key, --concurrency")
+	flags.BoolVar(&f.FromTable, "from-table", false, "as many as the table of limits says (\"pglimit limits set cli "+
+		"--action places\"); without a rule for the key, --concurrency")
 	flags.DurationVar(&f.wait, "wait", 0, "longest `TIME` to wait for a place")
-	flags.StringVar(&f.Name, "limiter", "cli", "`NAME` of the semaphore: the same key under another name has other places")
+	flags.StringVar(&f.Name, "limiter", "cli",
+		"`NAME` of the semaphore: the same key under another name has other places")
 	flags.DurationVar(&f.TTL, "ttl", 30*time.Second, "`TIME` after which the place of a crashed machine comes back")
-	flags.DurationVar(&f.grace, "grace", 10*time.Second, "`TIME` between SIGTERM and SIGKILL for a command that has lost its place")
-	flags.DurationVar(&f.connecting, "timeout", 10*time.Second, "longest `TIME` to wait for the first answer of the database")
+	flags.DurationVar(&f.grace, "grace", 10*time.Second,
+		"`TIME` between SIGTERM and SIGKILL for a command that has lost its place")
+	flags.DurationVar(&f.connecting, "timeout", 10*time.Second,
+		"longest `TIME` to wait for the first answer of the database")
 	return cmd
 }
 

@@ -80,7 +80,8 @@ func (a *app) front() error {
 			switch {
 			case status.Signaled():
 				killAll(keeper.Process.Pid)
-				return a.says(exitLost, fmt.Errorf("the keeper of the place was ended by %v: so is the command", status.Signal()))
+				return a.says(exitLost, fmt.Errorf("the keeper of the place was ended by %v: so is the command",
+					status.Signal()))
 			case status.ExitStatus() != 0:
 				return exitCode(status.ExitStatus())
 			}
@@ -122,8 +123,9 @@ func inheritedPipe(childWrites bool) (fd int, own *os.File, err error) {
 func signalsToPassOn() (signals []os.Signal) {
 	for s := syscall.Signal(1); s < 65; s++ {
 		switch s {
-		case syscall.SIGKILL, syscall.SIGSTOP, syscall.SIGTSTP, syscall.SIGTTIN, syscall.SIGTTOU, syscall.SIGCONT, syscall.SIGCHLD, syscall.SIGURG,
-			syscall.SIGPIPE, syscall.SIGSEGV, syscall.SIGBUS, syscall.SIGFPE, syscall.SIGILL, syscall.SIGTRAP, syscall.SIGABRT, syscall.SIGSYS, syscall.SIGPROF:
+		case syscall.SIGKILL, syscall.SIGSTOP, syscall.SIGTSTP, syscall.SIGTTIN, syscall.SIGTTOU, syscall.SIGCONT,
+			syscall.SIGCHLD, syscall.SIGURG, syscall.SIGPIPE, syscall.SIGSEGV, syscall.SIGBUS, syscall.SIGFPE,
+			syscall.SIGILL, syscall.SIGTRAP, syscall.SIGABRT, syscall.SIGSYS, syscall.SIGPROF:
 			continue
 		}
 		if !signal.Ignored(s) {
@@ -218,7 +220,9 @@ func endOf(starting context.Context, err error) error {
 }
 
 // acquire acquires a permit. starting ends only the wait: later, the command that gets the signal decides.
-func (f *runFlags) acquire(starting context.Context, places *semaphore.Semaphore) (permit *semaphore.Permit, err error) {
+func (f *runFlags) acquire(
+	starting context.Context, places *semaphore.Semaphore,
+) (permit *semaphore.Permit, err error) {
 	ctx, end := context.WithCancelCause(context.WithoutCancel(starting))
 	unlink := context.AfterFunc(starting, func() { end(context.Cause(starting)) })
 	if f.wait > 0 {
@@ -233,7 +237,8 @@ func (f *runFlags) acquire(starting context.Context, places *semaphore.Semaphore
 }
 
 // supervise runs the command until it and everything that it started has ended.
-func (a *app) supervise(command *exec.Cmd, permit *semaphore.Permit, signals <-chan syscall.Signal, grace time.Duration) exitCode {
+func (a *app) supervise(command *exec.Cmd, permit *semaphore.Permit, signals <-chan syscall.Signal,
+	grace time.Duration) exitCode {
 	runtime.LockOSThread() // the command is told if this thread ends: see diesWithParent
 	defer runtime.UnlockOSThread()
 	adopt()
@@ -272,7 +277,8 @@ func (a *app) supervise(command *exec.Cmd, permit *semaphore.Permit, signals <-c
 			}
 			return code
 		case s := <-signals:
-			if !terminal || s != syscall.SIGINT && s != syscall.SIGQUIT && s != syscall.SIGWINCH { // which the terminal has sent to the command, too
+			// A terminal has sent these three to the command, too.
+			if !terminal || s != syscall.SIGINT && s != syscall.SIGQUIT && s != syscall.SIGWINCH {
 				_ = syscall.Kill(group, s)
 			}
 		case <-lost:

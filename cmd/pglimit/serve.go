@@ -98,12 +98,18 @@ func newServeCommand(a *app) *cobra.Command {
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&f.config, "config", "", "YAML `FILE` that names the limiters")
-	flags.StringArrayVar(&f.limits, "limit", nil, "a limiter, as `NAME=TOKENS/PERIOD`, such as \"api=10/s burst 20\"; once for each")
-	flags.StringVar(&f.listen, "listen", "127.0.0.1:8080", "`ADDRESS` to listen on: host:port, or :port to accept connections from other machines")
-	flags.StringVar(&f.tokenFile, "token-file", "", "`FILE` with a token of at least 16 characters per line: requests below /v1 must bring one of them")
-	flags.StringVar(&f.gateway.Limiter, "gateway-limiter", "", "`HEADER` in which a gateway names the limiter when it asks /v1/gateway; its clients must not be able to set it")
-	flags.StringVar(&f.gateway.Key, "gateway-key", "", "`HEADER` in which a gateway names the key; its clients must not be able to set it")
-	flags.Int32Var(&f.conns, "conns", 10, "most connections to PostgreSQL, a `NUMBER`, unless the database's URL has pool_max_conns")
+	flags.StringArrayVar(&f.limits, "limit", nil,
+		"a limiter, as `NAME=TOKENS/PERIOD`, such as \"api=10/s burst 20\"; once for each")
+	flags.StringVar(&f.listen, "listen", "127.0.0.1:8080",
+		"`ADDRESS` to listen on: host:port, or :port to accept connections from other machines")
+	flags.StringVar(&f.tokenFile, "token-file", "",
+		"`FILE` with a token of at least 16 characters per line: requests below /v1 must bring one of them")
+	flags.StringVar(&f.gateway.Limiter, "gateway-limiter", "", "`HEADER` in which a gateway names the limiter when "+
+		"it asks /v1/gateway; its clients must not be able to set it")
+	flags.StringVar(&f.gateway.Key, "gateway-key", "",
+		"`HEADER` in which a gateway names the key; its clients must not be able to set it")
+	flags.Int32Var(&f.conns, "conns", 10,
+		"most connections to PostgreSQL, a `NUMBER`, unless the database's URL has pool_max_conns")
 	flags.BoolVar(&f.noCleanup, "no-cleanup", false, "leave it to others to remove rows that are no longer needed")
 	flags.DurationVar(&f.stop.Drain, "drain", 2*time.Second, "`TIME` to go on when told to stop, with /readyz failing")
 	flags.DurationVar(&f.stop.Grace, "grace", 10*time.Second, "longest `TIME` for the requests under way after that")
@@ -120,8 +126,10 @@ func (a *app) serve(cmd *cobra.Command, f *serveFlags) error {
 	switch {
 	case f.conns < 2:
 		return fmt.Errorf("--conns is %d: it must be at least 2", f.conns)
-	case (f.gateway.Limiter == "") != (f.gateway.Key == "") || f.gateway.Key != "" && strings.EqualFold(f.gateway.Limiter, f.gateway.Key):
-		return errors.New("--gateway-limiter and --gateway-key go together: name two header fields that the gateway sets")
+	case (f.gateway.Limiter == "") != (f.gateway.Key == "") || f.gateway.Key != "" &&
+		strings.EqualFold(f.gateway.Limiter, f.gateway.Key):
+		return errors.New("--gateway-limiter and --gateway-key go together: name two header fields that " +
+			"the gateway sets")
 	case f.stop.Drain < 0:
 		return fmt.Errorf("--drain is %v: it must not be negative", f.stop.Drain)
 	case f.stop.Grace < 0:
@@ -145,20 +153,23 @@ func (a *app) serve(cmd *cobra.Command, f *serveFlags) error {
 }
 
 // serveOn answers until ctx ends. Then nothing uses the pool any more.
-func (a *app) serveOn(ctx context.Context, pool *pgxpool.Pool, limits []serve.Limit, tokens []string, f *serveFlags) (err error) {
+func (a *app) serveOn(ctx context.Context, pool *pgxpool.Pool, limits []serve.Limit, tokens []string,
+	f *serveFlags) (err error) {
 	log := a.logger(0)
 	listener, err := listen(ctx, "--listen", f.listen)
 	if err != nil {
 		return err
 	}
 	server, err := serve.New(serve.Config{
-		Limits: limits, Rules: pglimit.LimitsFrom(pool, pglimit.LimitsConfig{Logger: log}), Pool: pool, Database: promlimit.NewDatabase(pool, log), Tokens: tokens, Gateway: f.gateway, Logger: log,
+		Limits: limits, Rules: pglimit.LimitsFrom(pool, pglimit.LimitsConfig{Logger: log}),
+		Pool: pool, Database: promlimit.NewDatabase(pool, log), Tokens: tokens, Gateway: f.gateway, Logger: log,
 	})
 	if err != nil {
 		return errors.Join(err, listener.Close())
 	}
 	if address, ok := listener.Addr().(*net.TCPAddr); ok && !address.IP.IsLoopback() && len(tokens) == 0 {
-		log.Warn("pglimit serve: everybody who reaches this address may take, and reset keys: use --token-file, or let a firewall see to it", "listen", address.String())
+		log.Warn("pglimit serve: everybody who reaches this address may take, and reset keys: use --token-file, or "+
+			"let a firewall see to it", "listen", address.String())
 	}
 	if !f.noCleanup {
 		cleaner, err := cleanup.New(pool, strategies.All(), cleanup.Config{Logger: log})
@@ -236,14 +247,17 @@ func (f *serveFlags) readTokens() (tokens []string, err error) {
 		line = strings.TrimSpace(line)
 		switch {
 		case line == "" || strings.HasPrefix(line, "#"):
-		case len(line) < shortestToken || strings.ContainsAny(line, " \t"): // not quoted: it may be a secret all the same
-			return nil, fmt.Errorf("--token-file %s, line %d: a token must have at least %d characters and no spaces, such as those of \"openssl rand -hex 32\"", f.tokenFile, number, shortestToken)
+		case len(line) < shortestToken || strings.ContainsAny(line, " \t"):
+			// The line is not quoted: it may be a secret all the same.
+			return nil, fmt.Errorf("--token-file %s, line %d: a token must have at least %d characters and no "+
+				"spaces, such as those of \"openssl rand -hex 32\"", f.tokenFile, number, shortestToken)
 		default:
 			tokens = append(tokens, line)
 		}
 	}
 	if tokens == nil {
-		return nil, fmt.Errorf("--token-file %s has no token: write one into it, such as that of \"openssl rand -hex 32\"", f.tokenFile)
+		return nil, fmt.Errorf("--token-file %s has no token: write one into it, such as that of "+
+			"\"openssl rand -hex 32\"", f.tokenFile)
 	}
 	return tokens, nil
 }

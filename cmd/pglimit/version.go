@@ -79,5 +79,6 @@ func (v versionJSON) text() string {
 	case v.Modified:
 		commit += " (modified)"
 	}
-	return fmt.Sprintf("pglimit %s\ncommit:    %s\ngo:        %s %s\nmigration: %s\n", v.Version, commit, v.Go, v.Platform, v.Migration)
+	return fmt.Sprintf("pglimit %s\ncommit:    %s\ngo:        %s %s\nmigration: %s\n", v.Version, commit, v.Go,
+		v.Platform, v.Migration)
 }

@@ -13,8 +13,8 @@ var ErrNotMigrated = errors.New("pglimit: the database is not migrated")
 // ErrPermission: the database role may not do what the strategy does, or may not log in.
 var ErrPermission = errors.New("pglimit: the database role lacks a right")
 
-// ErrSetting: a setting of the connection, the role or the database, or a certificate, keeps this process from asking. The
-// error says which, and what to set.
+// ErrSetting: a setting of the connection, the role or the database, or a certificate, keeps this process from
+// asking. The error says which, and what to set.
 var ErrSetting = errors.New("pglimit: a setting of the connection is in the way")
 
 // ErrPooler: a pooler between this process and Postgres, such as PgBouncer, has mixed up
@@ -72,8 +72,8 @@ func (e *LimitError) Error() string {
 	return fmt.Sprintf("pglimit: Limit.%s %s", e.Field, e.Why)
 }
 
-// RuleError says why the rule of the table pglimit.limits that holds for a request cannot be read or kept. Requests under it
-// get no decision, also none of OnError, until somebody corrects, disables or deletes the rule.
+// RuleError says why the rule of the table pglimit.limits that holds for a request cannot be read or kept. Requests
+// under it get no decision, also none of OnError, until somebody corrects, disables or deletes the rule.
 type RuleError struct {
 	Rule *LimitRule
 	Err  error // a *LimitError, if the strategy cannot keep its limit, or Postgres does not know its time zone

@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// LimitRule is a row of the table pglimit.limits: what holds for the keys that it matches. Of the rules of
-// a limiter, the one for a key beats the one for the longest prefix, and that the one for all keys; of two for the same keys
-// the one that expires holds until then.
+// LimitRule is a row of the table pglimit.limits: what holds for the keys that it matches. Of the rules of a limiter,
+// the one for a key beats the one for the longest prefix, and that the one for all keys; of two for the same keys the
+// one that expires holds until then.
 type LimitRule struct {
 	ID      int64  // of the row
 	Limiter string // empty: all; only with ActionOff

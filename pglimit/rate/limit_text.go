@@ -38,9 +38,9 @@ var units = map[string]time.Duration{
 // one; and ns, in which [Limit.String] writes a period that is no whole number of milliseconds. A day has 24 hours. The
 // numbers are whole, and there are no sums: 1m30s is written 90s.
 //
-// A window of the calendar (second, minute, hour, day, week, month or year, see [Limit.Fixed]) is written with its time
-// zone, or "fixed" for UTC: "1000/day fixed", "10000/month from 15 Europe/Berlin", "500/week from sunday fixed". A month
-// and a year are always windows: "10000/month". The limit that it returns is valid.
+// A window of the calendar (second, minute, hour, day, week, month or year, see [Limit.Fixed]) is written with its
+// time zone, or "fixed" for UTC: "1000/day fixed", "10000/month from 15 Europe/Berlin", "500/week from sunday fixed".
+// A month and a year are always windows: "10000/month". The limit that it returns is valid.
 func ParseLimit(text string) (Limit, error) {
 	fail := func(why string, args ...any) (Limit, error) {
 		return Limit{}, fmt.Errorf(`pglimit: limit %q: %s (write it like "100/1m burst 20")`, text, fmt.Sprintf(why, args...))

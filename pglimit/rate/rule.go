@@ -24,8 +24,8 @@ type Rule interface {
 	Denies(decision Decision, unit, n int64, passed time.Duration) bool
 }
 
-// Apart is a Rule whose tokens do not come back one [Limit.Token] after another. Requests for one bucket are not combined
-// into one, because its Decision could not say when each may use its tokens.
+// Apart is a Rule whose tokens do not come back one [Limit.Token] after another. Requests for one bucket are not
+// combined into one, because its Decision could not say when each may use its tokens.
 type Apart interface {
 	Rule
 	Apart()

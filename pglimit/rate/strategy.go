@@ -66,8 +66,9 @@ type GiveBacker interface {
 type Resetter interface {
 	Strategy
 
-	// Reset fills the bucket, and ends a block of the key. It does not forget IDs. Resetting a full bucket does nothing. A take that follows the
-	// reset may have read the clock before it, and be dated some milliseconds earlier.
+	// Reset fills the bucket, and ends a block of the key. It does not forget IDs. Resetting a full bucket does
+	// nothing. A take that follows the reset may have read the clock before it, and be dated some milliseconds
+	// earlier.
 	Reset(ctx context.Context, session Session, limiter, key string) error
 }
 

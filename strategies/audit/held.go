@@ -20,7 +20,8 @@ type Held struct {
 // of the span. It returns the worst span; its Tokens are 0 if none is over.
 //
 // If a limit that was replaced may bind for a while, such as until every process knows of the change, its To has to
-// include that. The limits must be valid. It takes time n × m, where m is how many grants it takes until the bucket is full.
+// include that. The limits must be valid. It takes time n × m, where m is how many grants it takes until the bucket
+// is full.
 func (h *History) CheckHeld(limits ...Held) (worst Over) {
 	h.sort()
 	limits = slices.SortedFunc(slices.Values(limits), func(a, b Held) int { return cmp.Compare(a.From, b.From) })

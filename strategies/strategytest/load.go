@@ -147,8 +147,8 @@ func (s *suite) mixed(random *rand.Rand, limit rate.Limit) []rate.Request {
 	return requests
 }
 
-// Callers of two processes, under two versions of a limit as during a rolling deploy; or under one, when some
-// also reserve, cancel, lease, spend, and settle in time or not. What they use, when it is due, is never over the looser
+// Callers of two processes, under two versions of a limit as during a rolling deploy; or under one, when some also
+// reserve, cancel, lease, spend, and settle in time or not. What they use, when it is due, is never over the looser
 // limit, and nothing is due later than was asked for.
 func neverOver(s *suite) {
 	if !s.fillsAsATokenBucket() {
@@ -202,8 +202,8 @@ func neverOver(s *suite) {
 	}
 }
 
-// spends settles a lease, and takes the next one. It records what was spent of the old one: at once, or just before it was
-// settled or over.
+// spends settles a lease, and takes the next one. It records what was spent of the old one: at once, or just before
+// it was settled or over.
 func (s *suite) spends(leaser rate.Leaser, r rate.LeaseRequest, held *rate.Lease, random *rand.Rand, recorded histories) (spent int64, err error) {
 	old := *held
 	r.Settle, r.Spent = old, random.Int64N(old.Tokens+1)

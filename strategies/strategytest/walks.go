@@ -61,8 +61,9 @@ func writesAsItShould(s *suite) {
 	w.rounds(5)
 }
 
-// A call joins the caller's transaction, also one that was begun on a connection by a plain statement: what it does is
-// gone after a rollback, and there after a commit. The transaction goes on, keeps its settings, and has no savepoint of ours.
+// A call joins the caller's transaction, also one that was begun on a connection by a plain statement: what it does
+// is gone after a rollback, and there after a commit. The transaction goes on, keeps its settings, and has no
+// savepoint of ours.
 func joinsTransaction(s *suite) {
 	conn, release, err := s.driver.Conn(s.Context())
 	if err != nil {

@@ -24,7 +24,8 @@ const (
 	// retry is the RetryAfter of a request that the share could never grant: until then it may have grown.
 	retry = time.Second
 
-	// patience is how long an answer may take. A function that takes longer has failed, and is not asked again before it returns.
+	// patience is how long an answer may take. A function that takes longer has failed, and is not asked again before
+	// it returns.
 	patience = time.Second
 )
 

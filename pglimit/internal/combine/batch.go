@@ -55,8 +55,9 @@ func (b *batch) combine() {
 	b.waiters = slices.DeleteFunc(b.waiters, func(w *waiter) bool { return w.Left() || !b.add(w) })
 }
 
-// add makes the waiter's unit a part of the batch. Requests for one bucket become one if they follow one another, differ
-// in nothing but Tokens and Durability, and are not a peek and a take: the order of a bucket's requests is kept. Groups stay as they are, and so do requests by a rule that is rate.Apart.
+// add makes the waiter's unit a part of the batch. Requests for one bucket become one if they follow one another,
+// differ in nothing but Tokens and Durability, and are not a peek and a take: the order of a bucket's requests is
+// kept. Groups stay as they are, and so do requests by a rule that is rate.Apart.
 //
 // A call has one limit for each bucket. From the first waiter on that asks for a bucket under
 // another limit, those of that bucket are left for the next batch, and add returns false.

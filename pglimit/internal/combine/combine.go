@@ -15,7 +15,8 @@ import (
 // maxBatch bounds how many requests one call decides, and so how long the next callers have to wait.
 const maxBatch = 1024
 
-// maxSingle is maxBatch by a rule that is rate.Apart: each request is a round trip, in a transaction that holds their rows.
+// maxSingle is maxBatch by a rule that is rate.Apart: each request is a round trip, in a transaction that holds their
+// rows.
 const maxSingle = 32
 
 func isGroup(unit []rate.Request) bool { return unit[0].Group != 0 }
@@ -31,8 +32,9 @@ type Functions struct {
 	// Rule is the strategy's: it divides a decision among callers.
 	Rule rate.Rule
 
-	// Shard is the number of the shard that has a key: a call has keys of one shard. Lane is the lane of a key, of so many: the
-	// keys of a shard should be in one or a few. -1, or nil: there is one shard, and keys are spread over the lanes of New.
+	// Shard is the number of the shard that has a key: a call has keys of one shard. Lane is the lane of a key, of so
+	// many: the keys of a shard should be in one or a few. -1, or nil: there is one shard, and keys are spread over
+	// the lanes of New.
 	Shard func(key string) int
 	Lane  func(key string, lanes int) int
 
@@ -60,8 +62,8 @@ type Combiner struct {
 	waiters sync.Pool // of *waiter that are not in use
 }
 
-// ShardLanes is the usual number of shards, and so of lanes where there are any. With so many, or 16, 8 and so on, a lane has the
-// keys of one: a node that does not answer holds up no other's.
+// ShardLanes is the usual number of shards, and so of lanes where there are any. With so many, or 16, 8 and so on, a
+// lane has the keys of one: a node that does not answer holds up no other's.
 const ShardLanes = 32
 
 // New is a Combiner with that many lanes for keys, or, by Lane, at least ShardLanes.

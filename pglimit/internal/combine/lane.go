@@ -71,9 +71,9 @@ func (l *lane) begin() {
 	l.combiner.Running.Add(1)
 }
 
-// sendOwn sends the batch of a caller who found the lane idle, in the caller's own goroutine: to hand it to another and
-// be woken by it costs 20 to 45 µs and helps nobody. The caller cannot leave meanwhile, so the call ends with the caller's
-// context, as without combining, and may then have taken tokens that nobody has.
+// sendOwn sends the batch of a caller who found the lane idle, in the caller's own goroutine: to hand it to another
+// and be woken by it costs 20 to 45 µs and helps nobody. The caller cannot leave meanwhile, so the call ends with the
+// caller's context, as without combining, and may then have taken tokens that nobody has.
 func (l *lane) sendOwn() {
 	defer l.endOwn() // also if the strategy panics and somebody recovers, as net/http does
 	l.send(&l.batch)
@@ -283,8 +283,8 @@ func (l *lane) passOn(b *batch, decisions []rate.Decision) {
 	}
 }
 
-// denyKnown answers waiters whose buckets the previous call found empty, without sending them. A request behind one that is
-// sent for the same bucket is sent too: what it is told depends on what that one takes.
+// denyKnown answers waiters whose buckets the previous call found empty, without sending them. A request behind one
+// that is sent for the same bucket is sent too: what it is told depends on what that one takes.
 func (l *lane) denyKnown(b *batch) {
 	learned := l.combiner.do.Learned()
 	if learned == l.learned {

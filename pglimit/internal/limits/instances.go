@@ -18,12 +18,13 @@ const (
 	// countTimeout of a call that counts.
 	countTimeout = time.Second
 
-	// stillLive is how long an instance is live after a call, as in pglimit.instance_lives. A process that has not even tried
-	// to call for as long was stopped: the others may have gone on without it.
+	// stillLive is how long an instance is live after a call, as in pglimit.instance_lives. A process that has not
+	// even tried to call for as long was stopped: the others may have gone on without it.
 	stillLive = 5 * time.Second
 
-	// sayEvery is how often an instance that does not count others says that it lives: three times before it is forgotten. So
-	// "pglimit limits set" can say how many follow a rule. Where it cannot, because of a right for instance, it tries again sixty times later.
+	// sayEvery is how often an instance that does not count others says that it lives: three times before it is
+	// forgotten. So "pglimit limits set" can say how many follow a rule. Where it cannot, because of a right for
+	// instance, it tries again sixty times later.
 	sayEvery = 10 * time.Second
 )
 
@@ -51,8 +52,8 @@ func (s *Stage) sayGone(ctx context.Context) {
 		"delete from pglimit.instances where limiter = $1::text and id = $2::text", s.limiter, s.id)
 }
 
-// sayOnce says that the instances live, if that is due. If they count, it hears how many there are: after an error, the count
-// of before holds.
+// sayOnce says that the instances live, if that is due. If they count, it hears how many there are: after an error,
+// the count of before holds.
 func (t *Table) sayOnce(ctx context.Context) {
 	now := time.Since(t.start)
 	due := t.count

@@ -249,8 +249,8 @@ func (s *Set) lookUp(r *rate.LimitRule) *rate.LimitRule {
 	return m.all
 }
 
-// Parse reads the answer of pglimit.limits_since: the set before, with a newer clock, if nothing has changed. A row that cannot be
-// read is a rule that says so: it must not keep the others from being read.
+// Parse reads the answer of pglimit.limits_since: the set before, with a newer clock, if nothing has changed. A row
+// that cannot be read is a rule that says so: it must not keep the others from being read.
 func Parse(answer string, before *Set) (*Set, error) {
 	var a struct {
 		Stamp   string      `json:"stamp"`

@@ -286,8 +286,8 @@ func (t *Table) log(ctx context.Context, err error) {
 	}
 }
 
-// Await waits until the table was read for the first time, which begins with its first user. If ctx ends before, the error is
-// [ErrNotRead].
+// Await waits until the table was read for the first time, which begins with its first user. If ctx ends before, the
+// error is [ErrNotRead].
 func (t *Table) Await(ctx context.Context) error {
 	if t.set.Load() != nil {
 		return nil
@@ -357,8 +357,8 @@ func (t *Table) Status() (s Status) {
 	return s
 }
 
-// Limiters returns the names of those that have rules, sorted. Nil: there are none, or the table was not read yet. All callers
-// get the same slice: do not change it.
+// Limiters returns the names of those that have rules, sorted. Nil: there are none, or the table was not read yet.
+// All callers get the same slice: do not change it.
 func (t *Table) Limiters() []string {
 	if set := t.set.Load(); set != nil {
 		return set.Limiters()

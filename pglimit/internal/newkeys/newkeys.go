@@ -19,9 +19,10 @@ const (
 	// Suffix is behind the name of a limiter whose new keys are counted.
 	Suffix = " (new keys)"
 
-	// rowLasts is how long a bucket that is not full is known to have a row. A sweep removes rows that have been full for a
-	// minute, so this leaves ten seconds to a request that has passed. (A row may go earlier: by a Reset, a step of the clock,
-	// or a GiveBack of exclusion_range. Then it is made again without a token, but takes the place of one that had it.)
+	// rowLasts is how long a bucket that is not full is known to have a row. A sweep removes rows that have been full
+	// for a minute, so this leaves ten seconds to a request that has passed. (A row may go earlier: by a Reset, a
+	// step of the clock, or a GiveBack of exclusion_range. Then it is made again without a token, but takes the place
+	// of one that had it.)
 	rowLasts = 50 * time.Second
 
 	// never is the RetryAfter of a request for more tokens than there can be.
@@ -106,10 +107,10 @@ func (s *Stage) remember(of rate.Bucket, from time.Duration) {
 	}
 }
 
-// Admit returns the claims that make no row, or have a token for each row that they may make. It answers the others. Two
-// round trips, combined with those of other callers, come before that: a look, if this process does not know that there is a row;
-// and, if there is none, a request for a token, unless these are known to be used up. A request that is only observed needs
-// none: it goes with the one that it stands beside.
+// Admit returns the claims that make no row, or have a token for each row that they may make. It answers the others.
+// Two round trips, combined with those of other callers, come before that: a look, if this process does not know that
+// there is a row; and, if there is none, a request for a token, unless these are known to be used up. A request that
+// is only observed needs none: it goes with the one that it stands beside.
 func (s *Stage) Admit(ctx context.Context, asked []*claims.Claim) []*claims.Claim {
 	looks := s.look(ctx, asked)
 	if looks == nil {
@@ -181,7 +182,8 @@ func (s *Stage) Admit(ctx context.Context, asked []*claims.Claim) []*claims.Clai
 	return admitted
 }
 
-// look looks whether there are rows for the requests that could make one, where that is not known. Nil: there is no need.
+// look looks whether there are rows for the requests that could make one, where that is not known. Nil: there is no
+// need.
 func (s *Stage) look(ctx context.Context, asked []*claims.Claim) (looks map[rate.Bucket]*claims.Claim) {
 	if s == nil {
 		return nil
@@ -206,8 +208,9 @@ func (s *Stage) look(ctx context.Context, asked []*claims.Claim) (looks map[rate
 	return looks
 }
 
-// askTokens asks for the tokens of new keys, once for all callers of this process who ask for one key at the same time. What this
-// caller asks for itself is answered before it waits for others. Nobody is asked for more tokens than a burst.
+// askTokens asks for the tokens of new keys, once for all callers of this process who ask for one key at the same
+// time. What this caller asks for itself is answered before it waits for others. Nobody is asked for more tokens than
+// a burst.
 func (s *Stage) askTokens(ctx context.Context, tokens map[rate.Bucket]*claims.Claim) {
 	var own []*claims.Claim
 	others := make(map[rate.Bucket]*asking)

@@ -6,8 +6,9 @@ import (
 	"math/bits"
 )
 
-// Hash is Postgres's hash of a text in a deterministic collation (hashtext), by which Citus distributes: Bob Jenkins's
-// lookup3 (https://burtleburtle.net/bob/c/lookup3.c), hashlittle with Postgres's initial value, on a little-endian server.
+// Hash is Postgres's hash of a text in a deterministic collation (hashtext), by which Citus distributes: Bob
+// Jenkins's lookup3 (https://burtleburtle.net/bob/c/lookup3.c), hashlittle with Postgres's initial value, on a
+// little-endian server.
 func Hash(key string) int32 {
 	a := 0x9e3779b9 + uint32(len(key)) + 3923095
 	b, c := a, a

@@ -18,10 +18,10 @@ func GiveBackArgs(r rate.Refund, relaxed bool) []any {
 	return []any{r.Key, r.Limiter, int64(r.Limit.Token()), int64(r.Limit.Window()), r.Tokens, r.At.UnixNano(), int64(r.Delay), relaxed}
 }
 
-// GiveBack sends a statement per refund, in lock order, in one round trip, which is one
-// transaction. If row security may hide rows, that is the error. If another call holds one of several rows, that transaction fails, and each
-// refund is sent by itself, those of held rows last. args returns the arguments of the statement;
-// relaxed says that the commit need not wait for the disk.
+// GiveBack sends a statement per refund, in lock order, in one round trip, which is one transaction. If row security
+// may hide rows, that is the error. If another call holds one of several rows, that transaction fails, and each
+// refund is sent by itself, those of held rows last. args returns the arguments of the statement; relaxed says that
+// the commit need not wait for the disk.
 func GiveBack(ctx context.Context, session rate.Session, strategy rate.Strategy, refunds []rate.Refund, sql string, args func(refund rate.Refund, relaxed bool) []any) error {
 	requests := make([]rate.Request, len(refunds))
 	for i := range refunds {
@@ -77,8 +77,8 @@ func GiveBack(ctx context.Context, session rate.Session, strategy rate.Strategy,
 	return errors.Join(failed...)
 }
 
-// inOne sends statements as one transaction, in one round trip. explicit: with statements that begin and end it. Without
-// them, Citus commits each one that it sends to another node by itself.
+// inOne sends statements as one transaction, in one round trip. explicit: with statements that begin and end it.
+// Without them, Citus commits each one that it sends to another node by itself.
 func inOne(ctx context.Context, session rate.Session, explicit bool, statements []rate.Statement) error {
 	if !explicit || !session.Autocommits() {
 		_, err := session.Pipeline(ctx, statements...)

@@ -15,8 +15,8 @@ const ofShards rate.Cursor = 1 << 40
 // sweptOfShard is how many rows were removed, and whether the shard ends there.
 const sweptOfShard = "(select pg_catalog.count(*) from removed) as n, $2::bigint >= pg_catalog.pg_relation_size('$table') / pg_catalog.current_setting('block_size')::bigint as done, pg_catalog.set_config('synchronous_commit', 'off', true)"
 
-// isDistributed says whether Citus distributes the table (see migrations.Distribute): it has no pages then, and its shards
-// have.
+// isDistributed says whether Citus distributes the table (see migrations.Distribute): it has no pages then, and its
+// shards have.
 func (t *Table) isDistributed(ctx context.Context, session rate.Session) (distributed bool, err error) {
 	if !strings.HasPrefix(t.Name, "token_bucket") {
 		return false, nil // no other table can be

@@ -82,8 +82,9 @@ func Peek(ctx context.Context, session rate.Session, r *rate.Request, sql string
 	return row.Decision(r, nowNS, 0), nil
 }
 
-// Take decides a request with a statement that reads the row of the key, and writes it if that grants tokens. It returns
-// how many, the clock, and the row. If the row is ahead of the clock, or the statement says -1, correction is sent, and it is asked again.
+// Take decides a request with a statement that reads the row of the key, and writes it if that grants tokens. It
+// returns how many, the clock, and the row. If the row is ahead of the clock, or the statement says -1, correction is
+// sent, and it is asked again.
 func Take(ctx context.Context, session rate.Session, r *rate.Request, sql string, args []any, row Row, correction func() []rate.Statement) (rate.Decision, error) {
 	for tries := 1; ; tries++ {
 		var granted *int64

@@ -1,5 +1,6 @@
-// Package warmup is the arithmetic of strategies.WarmUp, as the SQL has it: that of SmoothWarmingUp in the RateLimiter of
-// Guava, https://github.com/google/guava/blob/master/guava/src/com/google/common/util/concurrent/SmoothRateLimiter.java.
+// Package warmup is the arithmetic of strategies.WarmUp, as the SQL has it: that of SmoothWarmingUp in the
+// RateLimiter of Guava,
+// https://github.com/google/guava/blob/master/guava/src/com/google/common/util/concurrent/SmoothRateLimiter.java.
 package warmup
 
 import (
@@ -10,8 +11,8 @@ import (
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
-// Rule is that of a key that warms up: after a grant, of however many tokens, there are none until it is paid for, and a
-// whole burst then.
+// Rule is that of a key that warms up: after a grant, of however many tokens, there are none until it is paid for,
+// and a whole burst then.
 type Rule struct {
 	Period time.Duration // from warm to cold
 	Factor float64       // how many times as much a token costs when it is cold
@@ -106,7 +107,8 @@ func (Rule) Later(d rate.Decision, _, _ int64, passed time.Duration, _ int64) ra
 	return d
 }
 
-// Denies says whether n tokens are denied until that time has passed: as long as the last grant is not paid for, all are.
+// Denies says whether n tokens are denied until that time has passed: as long as the last grant is not paid for, all
+// are.
 func (Rule) Denies(d rate.Decision, _, _ int64, passed time.Duration) bool {
 	return passed < d.RetryAfter
 }

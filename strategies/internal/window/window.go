@@ -30,9 +30,9 @@ func (w *Row) Ahead(nowNS int64) bool { return w.AtNS > nowNS+bucket.StepNS }
 // use is so many tokens that come back after so many nanoseconds.
 type use struct{ afterNS, tokens int64 }
 
-// uses returns what is used at nowNS under the limit, the last to come back first, and for how long nothing is granted
-// because of the least distance. Tokens come back by the window under which they were granted, or by that of the limit if it is
-// shorter.
+// uses returns what is used at nowNS under the limit, the last to come back first, and for how long nothing is
+// granted because of the least distance. Tokens come back by the window under which they were granted, or by that of
+// the limit if it is shorter.
 func (rule Rule) uses(w *Row, nowNS int64, limit rate.Limit) (uses []use, closedNS int64) {
 	if w.Ahead(nowNS) { // all is as old as when it was written
 		nowNS = w.AtNS

@@ -20,17 +20,20 @@ const maxBody = 1 << 20
 func read(w http.ResponseWriter, r *http.Request, into any) *problem {
 	// A web page can make a browser send other types to any address without asking it first.
 	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != "application/json" {
-		return newProblem(http.StatusUnsupportedMediaType, "the Content-Type is %q: it must be application/json (curl --json sets it)", r.Header.Get("Content-Type"))
+		return newProblem(http.StatusUnsupportedMediaType,
+			"the Content-Type is %q: it must be application/json (curl --json sets it)", r.Header.Get("Content-Type"))
 	}
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 	if tooLarge := (*http.MaxBytesError)(nil); errors.As(err, &tooLarge) {
-		return newProblem(http.StatusRequestEntityTooLarge, "the body is larger than %d bytes: send fewer requests at once", tooLarge.Limit)
+		return newProblem(http.StatusRequestEntityTooLarge,
+			"the body is larger than %d bytes: send fewer requests at once", tooLarge.Limit)
 	} else if err != nil {
 		return newProblem(http.StatusBadRequest, "the body did not arrive whole")
 	}
 	// Package json would replace these by U+FFFD, and different keys would become the same one.
 	if !utf8.Valid(body) || halfSurrogate(body) {
-		return newProblem(http.StatusBadRequest, "the body is not valid UTF-8, or has half of a surrogate pair (\\ud800 to \\udfff): encode bytes, as hex for instance")
+		return newProblem(http.StatusBadRequest, "the body is not valid UTF-8, or has half of a surrogate pair "+
+			"(\\ud800 to \\udfff): encode bytes, as hex for instance")
 	}
 	if json.Valid(body) { // else decode says why
 		if path, why := checkNames(json.NewDecoder(bytes.NewReader(body)), maxDepth); why != "" {
@@ -130,7 +133,8 @@ func explainJSON(err error) *problem {
 	var syntax *json.SyntaxError
 	switch {
 	case errors.As(err, &kind) && kind.Field != "":
-		return invalid(strings.TrimPrefix(kind.Field, "ask."), fmt.Sprintf("is a %s: it must be %s", kind.Value, kindName(kind)))
+		return invalid(strings.TrimPrefix(kind.Field, "ask."),
+			fmt.Sprintf("is a %s: it must be %s", kind.Value, kindName(kind)))
 	case errors.As(err, &kind):
 		return newProblem(http.StatusBadRequest, "the body is a JSON %s: it must be an object", kind.Value)
 	case errors.As(err, &syntax):

@@ -55,7 +55,9 @@ func (s *Server) settle(w http.ResponseWriter, r *http.Request) *problem {
 		return p
 	}
 	if l.blocks() && tokens > d.Granted {
-		return invalid("tokens", fmt.Sprintf("is %d: limiter %s blocks keys, and charges no more than the %d that were granted: ask for the most that a request may cost, and settle for less", tokens, d.Limiter, d.Granted))
+		return invalid("tokens", fmt.Sprintf("is %d: limiter %s blocks keys, and charges no more than the %d that "+
+			"were granted: ask for the most that a request may cost, and settle for less",
+			tokens, d.Limiter, d.Granted))
 	}
 	charged, err := l.Settle(r.Context(), d, tokens)
 	if err != nil && !errors.Is(err, pglimit.ErrNotCharged) { // the answer says how much was charged
@@ -66,7 +68,9 @@ func (s *Server) settle(w http.ResponseWriter, r *http.Request) *problem {
 }
 
 // correction reads a decision that was answered before, and a number of tokens.
-func (s *Server) correction(w http.ResponseWriter, r *http.Request) (l limiter, d pglimit.Decision, tokens int64, p *problem) {
+func (s *Server) correction(w http.ResponseWriter, r *http.Request) (
+	l limiter, d pglimit.Decision, tokens int64, p *problem,
+) {
 	var body correction
 	if p = read(w, r, &body); p != nil {
 		return l, d, 0, p
@@ -81,7 +85,8 @@ func (s *Server) correction(w http.ResponseWriter, r *http.Request) (l limiter, 
 	case answered == nil:
 		return l, d, 0, invalid("decision", "is missing: send the decision as it was answered")
 	case body.Tokens == nil:
-		return l, d, 0, invalid("tokens", fmt.Sprintf("is missing: say how many, of the %d that were granted", answered.Granted))
+		return l, d, 0, invalid("tokens", fmt.Sprintf("is missing: say how many, of the %d that were granted",
+			answered.Granted))
 	}
 	if l, p = s.limiter(r.Context(), answered.Limiter); p != nil {
 		return l, d, 0, p.in("decision")

@@ -56,8 +56,9 @@ type block struct {
 }
 
 const (
-	limiterFields = "limit, strategy, timeout, on_error, instances, durability, id_ttl, max_waiting, lanes, memory_ttl, leases, lease_ttl, block, new_keys"
-	blockFields   = "after, within, for, max, forget"
+	limiterFields = "limit, strategy, timeout, on_error, instances, durability, id_ttl, max_waiting, lanes, " +
+		"memory_ttl, leases, lease_ttl, block, new_keys"
+	blockFields = "after, within, for, max, forget"
 )
 
 // ReadFile reads limiters from a YAML file, sorted by name. Errors name the file, the line and
@@ -102,7 +103,8 @@ func parse(text []byte) ([]Limit, error) {
 		return nil, errors.New("there is more than one YAML document in it: put all limiters into the first")
 	}
 	if len(f.Limiters) == 0 {
-		return nil, errors.New("there are no limiters in it: write \"limiters:\", and below that a name with its settings, such as \"api: {limit: 10/s burst 20}\"")
+		return nil, errors.New("there are no limiters in it: write \"limiters:\", and below that a name with its " +
+			"settings, such as \"api: {limit: 10/s burst 20}\"")
 	}
 	var root yaml.Node
 	if err := yaml.Unmarshal(text, &root); err != nil {
@@ -112,7 +114,8 @@ func parse(text []byte) ([]Limit, error) {
 	for _, name := range slices.Sorted(maps.Keys(f.Limiters)) {
 		limit, field, err := f.Limiters[name].build(name)
 		if err != nil {
-			return nil, fmt.Errorf("line %d: limiters.%s: %s", lineOf(&root, append([]string{"limiters", name}, strings.Fields(field)...)...), name, named(field, err))
+			return nil, fmt.Errorf("line %d: limiters.%s: %s",
+				lineOf(&root, append([]string{"limiters", name}, strings.Fields(field)...)...), name, named(field, err))
 		}
 		limits = append(limits, limit)
 	}
@@ -121,9 +124,11 @@ func parse(text []byte) ([]Limit, error) {
 
 // values explains the values of the file.
 var values = []yamlfile.Value{
-	{Type: "serve.file", Is: "a file of limiters: write \"limiters:\", and below that a name with its settings", Fields: "limiters"},
+	{Type: "serve.file", Is: "a file of limiters: write \"limiters:\", and below that a name with its settings",
+		Fields: "limiters"},
 	{Type: "map[string]serve.settings", Is: "limiters by name: write them like \"api: {limit: 10/s burst 20}\""},
-	{Type: "serve.settings", Is: "the settings of a limiter: write them like {limit: 10/s burst 20}", Fields: limiterFields},
+	{Type: "serve.settings", Is: "the settings of a limiter: write them like {limit: 10/s burst 20}",
+		Fields: limiterFields},
 	{Type: "serve.block", Is: "the settings of a block", Fields: blockFields},
 }
 
@@ -197,7 +202,8 @@ func (s settings) build(name string) (l Limit, field string, err error) {
 }
 
 // inFileOfBlock explains an invalid block with the names of the file.
-var inFileOfBlock = strings.NewReplacer("is 0s: ", "is missing, or 0: ", "is 0: ", "is missing, or 0: ", "from For,", "from for,")
+var inFileOfBlock = strings.NewReplacer(
+	"is 0s: ", "is missing, or 0: ", "is 0: ", "is missing, or 0: ", "from For,", "from for,")
 
 // fallback sets what the limiter answers when no decision is known.
 func (s settings) fallback(c *pglimit.Config) (field string, err error) {
@@ -212,7 +218,8 @@ func (s settings) fallback(c *pglimit.Config) (field string, err error) {
 		c.OnError = pglimit.FailClosed
 	case "local":
 		if s.Instances < 1 {
-			return "instances", fmt.Errorf("is %d: on_error: local needs the number of instances of pglimit serve that share the limit, at least 1", s.Instances)
+			return "instances", fmt.Errorf("is %d: on_error: local needs the number of instances of pglimit serve "+
+				"that share the limit, at least 1", s.Instances)
 		}
 		c.OnError = pglimit.FailLocal(s.Instances)
 	default:
@@ -228,8 +235,9 @@ func inFile(err error) (field string, why error) {
 		return "", err
 	}
 	field, known := map[string]string{
-		"Name": "the name", "Limit": "limit", "Timeout": "timeout", "Durability": "durability", "IDTTL": "id_ttl", "Block": "block",
-		"MaxWaiting": "max_waiting", "Combine.Lanes": "lanes", "Memory.TTL": "memory_ttl", "Leases.On": "leases", "Leases.TTL": "lease_ttl", "NewKeys.Limit": "new_keys",
+		"Name": "the name", "Limit": "limit", "Timeout": "timeout", "Durability": "durability", "IDTTL": "id_ttl",
+		"Block": "block", "MaxWaiting": "max_waiting", "Combine.Lanes": "lanes", "Memory.TTL": "memory_ttl",
+		"Leases.On": "leases", "Leases.TTL": "lease_ttl", "NewKeys.Limit": "new_keys",
 	}[config.Field]
 	if !known {
 		return "", err
@@ -256,6 +264,8 @@ func bare(err error) string {
 	case errors.As(err, &blocked):
 		return strings.ToLower(blocked.Field) + " " + blocked.Why
 	}
-	return strings.NewReplacer("pglimit: ", "", "strategies: ", "", ": use a Leaser, such as strategies.TokenBucket{}", ": only token_bucket can",
-		" (use strategies.TokenBucket{}): unsupported operation", ": only token_bucket can", ": unsupported operation", "", "Config.Block", "block", "Config.NewKeys", "new_keys").Replace(err.Error())
+	return strings.NewReplacer("pglimit: ", "", "strategies: ", "", ": use a Leaser, such as strategies.TokenBucket{}",
+		": only token_bucket can",
+		" (use strategies.TokenBucket{}): unsupported operation", ": only token_bucket can",
+		": unsupported operation", "", "Config.Block", "block", "Config.NewKeys", "new_keys").Replace(err.Error())
 }

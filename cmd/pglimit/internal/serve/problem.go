@@ -24,7 +24,8 @@ type problem struct {
 }
 
 func newProblem(status int, format string, args ...any) *problem {
-	return &problem{Title: http.StatusText(status), Status: status, Detail: bounded(fmt.Sprintf(format, args...), 1<<10)}
+	return &problem{Title: http.StatusText(status), Status: status,
+		Detail: bounded(fmt.Sprintf(format, args...), 1<<10)}
 }
 
 // longestName of a field that an answer repeats.
@@ -65,10 +66,14 @@ var failures = map[pglimit.Cause]string{
 	pglimit.CauseBreaker:     "Postgres did not answer the calls before, so it was not asked",
 	pglimit.CauseOverloaded:  "too many requests are waiting for Postgres",
 	pglimit.CauseNotMigrated: "the database is not migrated: run \"pglimit migrate up\"",
-	pglimit.CausePermission:  "the database role lacks a right, or row security hides rows from it: see \"pglimit migrate grants --help\"",
-	pglimit.CauseSetting:     "a setting of the database's URL, the role or the database prevents decisions: the log says which",
-	pglimit.CausePooler:      "a pooler such as PgBouncer mixes up prepared statements: add default_query_exec_mode=exec to the database's URL",
-	pglimit.CauseRefused:     "Postgres refused the request: somebody holds the key's row locked, or its encoding cannot hold the key",
+	pglimit.CausePermission: "the database role lacks a right, or row security hides rows from it: see \"pglimit " +
+		"migrate grants --help\"",
+	pglimit.CauseSetting: "a setting of the database's URL, the role or the database prevents decisions: the log " +
+		"says which",
+	pglimit.CausePooler: "a pooler such as PgBouncer mixes up prepared statements: add " +
+		"default_query_exec_mode=exec to the database's URL",
+	pglimit.CauseRefused: "Postgres refused the request: somebody holds the key's row locked, or its encoding " +
+		"cannot hold the key",
 }
 
 // problemOf says why the request got no decision.
@@ -79,7 +84,8 @@ func problemOf(err error) *problem {
 	var rule *pglimit.RuleError
 	switch {
 	case errors.As(err, &rule):
-		p := newProblem(http.StatusInternalServerError, "no decision is known: row %d of pglimit.limits cannot be kept: %s: correct it, or disable or delete it", rule.Rule.ID, bare(rule.Err))
+		p := newProblem(http.StatusInternalServerError, "no decision is known: row %d of pglimit.limits cannot be "+
+			"kept: %s: correct it, or disable or delete it", rule.Rule.ID, bare(rule.Err))
 		p.Cause = pglimit.CauseOther.String()
 		return p
 	case errors.As(err, &one):
@@ -93,7 +99,8 @@ func problemOf(err error) *problem {
 	}
 	cause := pglimit.CauseOf(err)
 	if cause == pglimit.CauseOther && errors.Is(err, context.Canceled) {
-		return newProblem(http.StatusBadRequest, "the client closed its half of the connection, which ends the request; whether it was done is not known")
+		return newProblem(http.StatusBadRequest,
+			"the client closed its half of the connection, which ends the request; whether it was done is not known")
 	}
 	status := http.StatusServiceUnavailable
 	if needsRepair(cause) {
@@ -111,7 +118,8 @@ func problemOfLimit(err error, sent pglimit.Limit) *problem {
 	if errors.As(err, new(*pglimit.RuleError)) || !errors.As(err, &limit) || limit.Limit == sent {
 		return problemOf(err)
 	}
-	p := newProblem(http.StatusInternalServerError, "no decision is known: the limit %v of this server cannot be kept: %s", limit.Limit, bare(limit))
+	p := newProblem(http.StatusInternalServerError,
+		"no decision is known: the limit %v of this server cannot be kept: %s", limit.Limit, bare(limit))
 	p.Cause = pglimit.CauseOther.String()
 	return p
 }
@@ -127,14 +135,16 @@ func failureText(err error) string {
 // needsRepair says that the failure does not end by itself.
 func needsRepair(cause pglimit.Cause) bool {
 	switch cause {
-	case pglimit.CauseOther, pglimit.CauseNotMigrated, pglimit.CausePermission, pglimit.CauseSetting, pglimit.CausePooler:
+	case pglimit.CauseOther, pglimit.CauseNotMigrated, pglimit.CausePermission,
+		pglimit.CauseSetting, pglimit.CausePooler:
 		return true
 	}
 	return false
 }
 
 func fieldOf(field string) string {
-	if name, ok := map[string]string{"ID": "id", "Unit": "tokens", "Source": "decision.source", "At": "decision.at"}[field]; ok {
+	if name, ok := map[string]string{"ID": "id", "Unit": "tokens", "Source": "decision.source",
+		"At": "decision.at"}[field]; ok {
 		return name
 	}
 	return strings.ToLower(field)

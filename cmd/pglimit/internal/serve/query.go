@@ -24,7 +24,8 @@ func checkQuery(r *http.Request) *problem {
 		case name != known && known == "":
 			return newProblem(http.StatusBadRequest, "the query has %q: %s takes no parameters there", name, r.URL.Path)
 		case name != known:
-			return newProblem(http.StatusBadRequest, "the query has %q: %s takes only %s there, as in %s?denied=429", name, r.URL.Path, known, r.URL.Path)
+			return newProblem(http.StatusBadRequest, "the query has %q: %s takes only %s there, as in %s?denied=429",
+				name, r.URL.Path, known, r.URL.Path)
 		case len(query[name]) > 1:
 			return newProblem(http.StatusBadRequest, "the query has %s twice: it must be there once", name)
 		}
@@ -41,6 +42,7 @@ func statusOfDenial(r *http.Request, usual, other int) (int, *problem) {
 	case status == strconv.Itoa(other):
 		return other, nil
 	default:
-		return 0, newProblem(http.StatusBadRequest, "the query's denied is %q: it must be %d or %d", status, usual, other)
+		return 0, newProblem(http.StatusBadRequest, "the query's denied is %q: it must be %d or %d", status, usual,
+			other)
 	}
 }

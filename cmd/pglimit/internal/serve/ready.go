@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/pglimit/ratelimit/pglimit"
@@ -86,11 +88,12 @@ func (s *Server) couldGrant(ctx context.Context, name string, l *pglimit.Limiter
 	return strategy.Ready(ctx, s.session)
 }
 
+// hasFallbacks says whether all limiters have an answer of their own. Those that only the table has have none.
 func (s *Server) hasFallbacks() bool {
-	for _, l := range s.all() {
-		if l.config.OnError == nil {
-			return false
-		}
+	names := slices.Collect(maps.Keys(s.limiters))
+	if s.rules != nil {
+		names = append(names, s.rules.Limiters()...)
 	}
-	return true
+	without := func(name string) bool { return s.limiters[name].config.OnError == nil }
+	return len(names) > 0 && !slices.ContainsFunc(names, without)
 }

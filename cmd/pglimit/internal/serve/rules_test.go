@@ -72,9 +72,7 @@ func TestLimitersOfTheTable(t *testing.T) {
 
 		isProblem(t, b.answers(request(http.MethodPost, "/v1/allow", `{"limiter":"some","key":"l"}`)), 404, "limiter", `no limit of it for key "l"`, "pglimit limits set some")
 		isProblem(t, b.answers(request(http.MethodPost, "/v1/allow", `{"requests":[{"limiter":"some","key":"l"}],"all":true}`)), 404, "requests[0].limiter", `no limit of it for key "l"`)
-		ofTable, err := s.ofTable()
-		must(t, err)
-		lost := ofTable.problem(&pglimit.Request{Limiter: "some", Key: "k"}, &pglimit.Decision{Allowed: true}, nil) // the rule went before it was decided
+		lost := s.table.problem(&pglimit.Request{Limiter: "some", Key: "k"}, &pglimit.Decision{Allowed: true}, nil) // the rule went before it was decided
 		if lost == nil || lost.Status != 404 || lost.Field != "limiter" {
 			t.Errorf("%+v", lost)
 		}

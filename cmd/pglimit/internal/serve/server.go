@@ -59,10 +59,10 @@ type Server struct {
 	generations generations
 	complained  atomic.Int64 // the second in which a gateway's mistake was logged
 
-	mu     sync.Mutex
-	table  atomic.Pointer[limiter] // decides for the names that only the table has, once one was asked for
-	closed bool
-	users  sync.WaitGroup // requests that this Server answers
+	// table decides for all names that only the table of limits has: thousands of them cost no more than one, and are
+	// one series of each metric. It has no Limiter if there are no rules.
+	table limiter
+	users sync.WaitGroup // requests that this Server answers
 
 	probes  singleflight.Group
 	checked time.Time // by the last of the probes
@@ -87,7 +87,8 @@ func New(config Config) (*Server, error) {
 	named := map[string]bool{tableName: true}
 	for _, limit := range config.Limits { // before one is made, which begins to read the table of limits
 		if named[limit.Config.Name] {
-			return nil, fmt.Errorf("there are two limiters with the name %q: name each once, and none %s, which is that of all in the table", limit.Config.Name, tableName)
+			return nil, fmt.Errorf("there are two limiters with the name %q: name each once, and none %s, which is "+
+				"that of all in the table", limit.Config.Name, tableName)
 		}
 		named[limit.Config.Name] = true
 	}
@@ -100,10 +101,17 @@ func New(config Config) (*Server, error) {
 		s.limiters[limit.Config.Name] = made
 		all = append(all, made.Limiter)
 	}
-	if len(config.Limits) == 0 { // so that the table is read
-		if _, err := s.ofTable(); err != nil {
+	if config.Rules != nil {
+		made, err := s.makeLimiter(Limit{
+			Strategy: cmp.Or(config.Strategy, pglimit.Strategy(strategies.TokenBucket{})),
+			Config:   pglimit.Config{Name: tableName, Limit: unlimited, Timeout: tableTimeout},
+		})
+		if err != nil {
 			return nil, err
 		}
+		made.ruled = true
+		s.table = made
+		all = append(all, made.Limiter)
 	}
 	for _, token := range config.Tokens {
 		s.tokens = append(s.tokens, sha256.Sum256([]byte(token)))
@@ -117,7 +125,8 @@ func New(config Config) (*Server, error) {
 		s.registry.MustRegister(config.Database)
 	}
 	for _, collector := range []prometheus.Collector{
-		promlimit.New(all...), requests, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+		promlimit.New(all...), requests,
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	} {
 		if err := s.registry.Register(collector); err != nil {
 			return nil, err
@@ -130,6 +139,10 @@ func New(config Config) (*Server, error) {
 
 func (s *Server) routes(requests *prometheus.HistogramVec, metrics http.Handler) http.Handler {
 	mux := http.NewServeMux()
+	timed := func(path string, h http.Handler) {
+		times := requests.MustCurryWith(prometheus.Labels{"handler": path})
+		mux.Handle(path, promhttp.InstrumentHandlerDuration(times, h))
+	}
 	for path, answer := range map[string]func(http.ResponseWriter, *http.Request) *problem{
 		"/v1/allow":  s.allow,
 		"/v1/peek":   s.peek,
@@ -137,10 +150,10 @@ func (s *Server) routes(requests *prometheus.HistogramVec, metrics http.Handler)
 		"/v1/refund": s.refund,
 		"/v1/settle": s.settle,
 	} {
-		mux.Handle(path, promhttp.InstrumentHandlerDuration(requests.MustCurryWith(prometheus.Labels{"handler": path}), s.post(answer)))
+		timed(path, s.post(answer))
 	}
 	if s.config.Gateway != (Gateway{}) {
-		mux.Handle(gatewayPath, promhttp.InstrumentHandlerDuration(requests.MustCurryWith(prometheus.Labels{"handler": gatewayPath}), http.HandlerFunc(s.gateway)))
+		timed(gatewayPath, http.HandlerFunc(s.gateway))
 	}
 	mux.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) {
 		writeJSON(w, http.StatusOK, "application/json", map[string]string{"status": "ok"})
@@ -148,7 +161,9 @@ func (s *Server) routes(requests *prometheus.HistogramVec, metrics http.Handler)
 	mux.HandleFunc("/readyz", s.readyz)
 	mux.Handle("/metrics", metrics)
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		newProblem(http.StatusNotFound, "there is no path %q: POST /v1/allow, /v1/peek, /v1/reset, /v1/refund, /v1/settle; GET /v1/gateway (with --gateway-limiter and --gateway-key), /healthz, /readyz, /metrics", r.URL.Path).write(w)
+		newProblem(http.StatusNotFound, "there is no path %q: POST /v1/allow, /v1/peek, /v1/reset, /v1/refund, "+
+			"/v1/settle; GET /v1/gateway (with --gateway-limiter and --gateway-key), /healthz, /readyz, /metrics",
+			r.URL.Path).write(w)
 	})
 	return mux
 }
@@ -187,7 +202,8 @@ func (s *Server) authorized(w http.ResponseWriter, r *http.Request) *problem {
 		return nil
 	}
 	w.Header().Set("WWW-Authenticate", "Bearer")
-	return newProblem(http.StatusUnauthorized, "the header Authorization: Bearer TOKEN is missing or wrong: TOKEN is a line of the server's --token-file")
+	return newProblem(http.StatusUnauthorized,
+		"the header Authorization: Bearer TOKEN is missing or wrong: TOKEN is a line of the server's --token-file")
 }
 
 // local refuses a web page whose name leads to this machine (DNS rebinding): to the browser, its requests stay within
@@ -201,7 +217,8 @@ func (s *Server) local(r *http.Request) *problem {
 	if !s.loopback || err == nil || strings.EqualFold(host, "localhost") {
 		return nil
 	}
-	return newProblem(http.StatusForbidden, "the header Host is %q: without --token-file, a server that listens on this machine only takes an IP address or localhost there", r.Host)
+	return newProblem(http.StatusForbidden, "the header Host is %q: without --token-file, a server that listens on "+
+		"this machine only takes an IP address or localhost there", r.Host)
 }
 
 // limiter returns the limiter of that name, from the configuration or else from the table.
@@ -229,11 +246,7 @@ func (s *Server) limiter(ctx context.Context, name string) (limiter, *problem) {
 		p.Field = "limiter"
 		return limiter{}, p
 	}
-	found, err := s.ofTable()
-	if err != nil {
-		return limiter{}, problemOf(err)
-	}
-	return *found, nil
+	return s.table, nil
 }
 
 const (
@@ -255,32 +268,10 @@ func (s *Server) makeLimiter(limit Limit) (limiter, error) {
 // noRule.
 var unlimited = pglimit.PerSecond(pglimit.MaxRate).WithBurst(int64(pglimit.MaxWindow))
 
-// ofTable returns the Limiter that decides for all names that are only in the table. So thousands of them cost no more
-// than one, and are one series of each metric. It is made at the first request for one of them.
-func (s *Server) ofTable() (*limiter, error) {
-	if found := s.table.Load(); found != nil {
-		return found, nil
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if found := s.table.Load(); found != nil {
-		return found, nil
-	}
-	if s.closed {
-		return nil, pglimit.ErrClosed
-	}
-	made, err := s.makeLimiter(Limit{cmp.Or(s.config.Strategy, pglimit.Strategy(strategies.TokenBucket{})), pglimit.Config{Name: tableName, Limit: unlimited, Timeout: tableTimeout}})
-	if err != nil {
-		return nil, err
-	}
-	made.ruled = true
-	s.table.Store(&made)
-	return &made, s.registry.Register(promlimit.New(made.Limiter))
-}
-
 // noRule says that a limiter of the table has no limit for the key.
 func noRule(limiter, key string) *problem {
-	p := newProblem(http.StatusNotFound, "limiter is %q, and the table pglimit.limits has no limit of it for key %q: pglimit limits set %s --limit 10/s --note default", limiter, key, limiter)
+	p := newProblem(http.StatusNotFound, "limiter is %q, and the table pglimit.limits has no limit of it for key %q: "+
+		"pglimit limits set %s --limit 10/s --note default", limiter, key, limiter)
 	p.Field = "limiter"
 	return p
 }
@@ -288,16 +279,13 @@ func noRule(limiter, key string) *problem {
 // all returns the current limiters, by name.
 func (s *Server) all() map[string]limiter {
 	all := maps.Clone(s.limiters)
-	if table := s.table.Load(); table != nil {
-		all[tableName] = *table
+	if s.table.Limiter != nil {
+		all[tableName] = s.table
 	}
 	return all
 }
 
 func (s *Server) closeLimiters(ctx context.Context) error {
-	s.mu.Lock()
-	s.closed = true
-	s.mu.Unlock()
 	all := s.all()
 	errs := make([]error, len(all))
 	var closing sync.WaitGroup

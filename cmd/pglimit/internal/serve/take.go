@@ -107,7 +107,9 @@ func (b *asks) read(w http.ResponseWriter, r *http.Request) *problem {
 
 // request returns the requested request, checked, with the limit that was asked for, or none. limit is the one that
 // applies now.
-func (s *Server) request(ctx context.Context, a *ask, peek bool) (l limiter, r pglimit.Request, limit pglimit.Limit, p *problem) {
+func (s *Server) request(ctx context.Context, a *ask, peek bool) (
+	l limiter, r pglimit.Request, limit pglimit.Limit, p *problem,
+) {
 	l, p = s.limiter(ctx, a.Limiter)
 	if p != nil {
 		return l, r, limit, p
@@ -117,7 +119,8 @@ func (s *Server) request(ctx context.Context, a *ask, peek bool) (l limiter, r p
 		r.Tokens = *a.Tokens
 	}
 	if r.Tokens < 1 {
-		return l, r, limit, invalid("tokens", fmt.Sprintf("is %d: it must be at least 1 (/v1/peek looks without taking)", r.Tokens))
+		return l, r, limit, invalid("tokens",
+			fmt.Sprintf("is %d: it must be at least 1 (/v1/peek looks without taking)", r.Tokens))
 	}
 	r.Unit = r.Tokens
 	if peek {
@@ -131,10 +134,12 @@ func (s *Server) request(ctx context.Context, a *ask, peek bool) (l limiter, r p
 			return l, r, limit, invalid("id", "is empty: name the request, or leave it out")
 		}
 		if l.blocks() {
-			return l, r, limit, invalid("id", fmt.Sprintf("is %q: limiter %s blocks keys, and takes none: leave it out (what is sent again is charged again), or ask a limiter without block", r.ID, a.Limiter))
+			return l, r, limit, invalid("id", fmt.Sprintf("is %q: limiter %s blocks keys, and takes none: leave it "+
+				"out (what is sent again is charged again), or ask a limiter without block", r.ID, a.Limiter))
 		}
 		if l.Strategy().Check(&rate.Request{Limit: l.Limit(), ID: r.ID}) != nil {
-			return l, r, limit, invalid("id", fmt.Sprintf("is %q: limiter %s must have the strategy token_bucket", r.ID, a.Limiter))
+			return l, r, limit, invalid("id", fmt.Sprintf("is %q: limiter %s must have the strategy token_bucket", r.ID,
+				a.Limiter))
 		}
 	}
 	if a.Limit != nil {
@@ -191,11 +196,14 @@ func (s *Server) allowOne(w http.ResponseWriter, r *http.Request, body *asks, de
 	var err error
 	if body.WaitMS > 0 {
 		if limiter.blocks() {
-			return invalid("wait_ms", fmt.Sprintf("is %d: limiter %s blocks keys, and waits for nobody: leave it out, and ask again after retry_after_ms", body.WaitMS, body.Limiter))
+			return invalid("wait_ms", fmt.Sprintf("is %d: limiter %s blocks keys, and waits for nobody: leave it "+
+				"out, and ask again after retry_after_ms", body.WaitMS, body.Limiter))
 		}
 		d, err = wait(r.Context(), limiter, request, time.Duration(body.WaitMS)*time.Millisecond)
 		if errors.Is(err, errors.ErrUnsupported) { // also by the limit of a rule
-			return invalid("wait_ms", fmt.Sprintf("is %d: limiter %s has no line for this key: only limits that are no window of the calendar have one, with the strategy token_bucket, upsert or warm_up", body.WaitMS, body.Limiter))
+			return invalid("wait_ms", fmt.Sprintf("is %d: limiter %s has no line for this key: only limits that are "+
+				"no window of the calendar have one, with the strategy token_bucket, upsert or warm_up",
+				body.WaitMS, body.Limiter))
 		}
 	} else {
 		d, err = limiter.Do(r.Context(), request)
@@ -238,9 +246,12 @@ func (s *Server) allowAll(w http.ResponseWriter, r *http.Request, list []ask, de
 		case request.ID != "":
 			return invalid("id", "goes with a request that is decided by itself, not with all").in(at)
 		case l.blocks():
-			return invalid("limiter", fmt.Sprintf("is %q, which blocks keys and goes with no others: ask it first and, if it has allowed, for the others with all; if these are denied, refund it", l.Config().Name)).in(at)
+			return invalid("limiter", fmt.Sprintf("is %q, which blocks keys and goes with no others: ask it first "+
+				"and, if it has allowed, for the others with all; if these are denied, refund it",
+				l.Config().Name)).in(at)
 		case l.Strategy() != first.Strategy():
-			return invalid("limiter", fmt.Sprintf("is %q, with the strategy %s, and the first is %q, with %s: all must have one strategy",
+			return invalid("limiter", fmt.Sprintf("is %q, with the strategy %s, and the first is %q, with %s: all "+
+				"must have one strategy",
 				list[i].Limiter, l.Strategy().Name(), list[0].Limiter, first.Strategy().Name())).in(at)
 		}
 		request.Limit, request.Durability = limit, l.config.Durability // not those of the first
@@ -250,7 +261,8 @@ func (s *Server) allowAll(w http.ResponseWriter, r *http.Request, list []ask, de
 	if err != nil {
 		var sent pglimit.Limit // of the client, which cannot be kept
 		for i := range list {
-			if limit := new(pglimit.LimitError); list[i].Limit != nil && errors.As(err, &limit) && limit.Limit == requests[i].Limit {
+			if limit := new(pglimit.LimitError); list[i].Limit != nil && errors.As(err, &limit) &&
+				limit.Limit == requests[i].Limit {
 				sent = limit.Limit
 			}
 		}

@@ -64,7 +64,8 @@ type decision struct {
 func newDecision(d pglimit.Decision) decision {
 	out := decision{
 		Limiter: d.Limiter, Key: d.Key,
-		Allowed: d.Allowed, Granted: d.Granted, RetryAfterMS: milliseconds(d.RetryAfter), WaitedMS: milliseconds(d.Delay),
+		Allowed: d.Allowed, Granted: d.Granted,
+		RetryAfterMS: milliseconds(d.RetryAfter), WaitedMS: milliseconds(d.Delay),
 		Contended: d.Contended, Blocked: d.Blocked, BlockedForMS: milliseconds(d.BlockedFor),
 		Limit: d.Limit.String(), At: d.At, Source: d.Source.String(),
 	}
@@ -102,14 +103,17 @@ func (d *decision) granted() (pglimit.Decision, *problem) {
 	case err != nil:
 		return out, invalid("decision.limit", strings.TrimPrefix(bare(err), "limit "))
 	case d.Granted < 1 || d.Granted > limit.Burst:
-		return out, invalid("decision.granted", fmt.Sprintf("is %d: of a grant under %v it must be from 1 to %d", d.Granted, limit, limit.Burst))
+		return out, invalid("decision.granted", fmt.Sprintf("is %d: of a grant under %v it must be from 1 to %d",
+			d.Granted, limit, limit.Burst))
 	case out.Source == pglimit.FromFallback: // which is refused, and has no time
 	case d.At.IsZero():
 		return out, invalid("decision.at", "is missing: send the decision as it was answered")
 	case year < 1970 || year > 2261: // a row stores nanoseconds since 1970
-		return out, invalid("decision.at", fmt.Sprintf("is %s: it must be in the years 1970 to 2261", d.At.Format(time.RFC3339)))
+		return out, invalid("decision.at", fmt.Sprintf("is %s: it must be in the years 1970 to 2261",
+			d.At.Format(time.RFC3339)))
 	case d.WaitedMS < 0 || d.WaitedMS > maxWait.Milliseconds():
-		return out, invalid("decision.waited_ms", fmt.Sprintf("is %d: it must be from 0 to %d", d.WaitedMS, maxWait.Milliseconds()))
+		return out, invalid("decision.waited_ms", fmt.Sprintf("is %d: it must be from 0 to %d", d.WaitedMS,
+			maxWait.Milliseconds()))
 	}
 	// The wait was rounded up. A refund for tokens that were due earlier returns no more.
 	out.Delay = time.Duration(max(0, d.WaitedMS-1)) * time.Millisecond

@@ -22,7 +22,8 @@ type Value struct {
 
 // plain values, which every file has.
 var plain = []Value{
-	{Type: "time.Duration", Is: "a duration such as 500ms or 1m30s"}, {Type: "int64", Is: "a whole number"}, {Type: "int", Is: "a whole number"},
+	{Type: "time.Duration", Is: "a duration such as 500ms or 1m30s"},
+	{Type: "int64", Is: "a whole number"}, {Type: "int", Is: "a whole number"},
 	{Type: "float64", Is: "a number"}, {Type: "bool", Is: "true or false"}, {Type: "string", Is: "a text"},
 }
 
@@ -31,8 +32,10 @@ const noTabs = "indent with spaces, not with a tab"
 // advice for some of the parser's problems.
 var advice = strings.NewReplacer(
 	"found a tab character that violates indentation", noTabs,
-	"found character that cannot start any token", "nothing can begin with this character: quote text that begins with @, ` or %",
-	"mapping values are not allowed in this context", "a colon and a space cannot stand here: quote text that has them, and check how the line is indented",
+	"found character that cannot start any token",
+	"nothing can begin with this character: quote text that begins with @, ` or %",
+	"mapping values are not allowed in this context",
+	"a colon and a space cannot stand here: quote text that has them, and check how the line is indented",
 	"found unexpected end of stream", "a quote is not closed",
 	"did not find expected key", "this line is indented otherwise than those beside it",
 	"did not find expected ',' or '}'", "there is a { that is not closed, or no comma between two fields",
