@@ -25,7 +25,7 @@ type local struct {
 }
 
 func startLocal(ctx context.Context, o Options) (*Server, error) {
-	folders := findBinaries(ctx)
+	folders := findBinaries()
 	if len(folders) == 0 {
 		return nil, errors.New("PostgreSQL is not installed")
 	}
