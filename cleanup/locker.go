@@ -33,8 +33,8 @@ var _ gocron.Locker = (*Locker)(nil)
 //     differ by less than that do not run a tick twice, and an instance that
 //     ticks a little early does not skip its turn. If it is not due: [ErrNotDue].
 //  2. A permit of the semaphore "pglimit.jobs", which has one place for each job, keeps a run that
-//     takes longer than the interval from overlapping with the next. It is renewed for as long as the run lasts; between
-//     two renewals it holds no connection. If another run has it: [ErrLocked].
+//     takes longer than the interval from overlapping with the next. It is renewed for as long as
+//     the run lasts; between two renewals it holds no connection. If another run has it: [ErrLocked].
 //
 // The claim comes first and is not taken back. If another run then has the permit,
 // or the process dies, that tick is lost, and the next comes an interval later.

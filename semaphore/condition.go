@@ -47,7 +47,8 @@ func (s *Semaphore) acquireIf(ctx context.Context, key string, weight int64, tak
 		limited, cancel := s.limited(timed)
 		defer cancel()
 		committing = true
-		// The select fails if take ignored an error that aborted the transaction. The commit alone would not report that.
+		// The select fails if take ignored an error that aborted the transaction. The commit alone would not
+		// report that.
 		defer b.Doubt()
 		return b.Keep(limited, rate.Statement{SQL: "select"})
 	}

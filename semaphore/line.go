@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// lines are the callers of this process who wait for a place, by key. The first one of each line asks Postgres for all of
-// them. A caller's channel has an element if the caller has become the first, or a place was released.
+// lines are the callers of this process who wait for a place, by key. The first one of each line asks Postgres for
+// all of them. A caller's channel has an element if the caller has become the first, or a place was released.
 type lines map[string][]chan struct{}
 
 // first pause between two questions, which doubles until it is Config.Poll.

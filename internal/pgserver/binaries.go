@@ -26,8 +26,8 @@ var binaryFolders = []string{
 	"/opt/local/lib/postgresql*/bin",                     // MacPorts
 }
 
-// findBinaries lists the folders that have both initdb and postgres, best first. Debian's folder comes first, because the
-// programs that Debian has on the PATH are wrappers.
+// findBinaries lists the folders that have both initdb and postgres, best first. Debian's folder comes
+// first, because the programs that Debian has on the PATH are wrappers.
 func findBinaries() (folders []string) {
 	add := func(candidates ...string) {
 		newestFirst(candidates)

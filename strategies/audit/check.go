@@ -23,8 +23,8 @@ func Check(rule rate.Rule, limit rate.Limit, events []Event, beside ...rate.Limi
 // Check checks the history against the limit, by the rule of the strategy that decided; nil is the rule of a token
 // bucket. It takes time n log n, or n if the events are in order of time already.
 //
-// A token bucket and any rule that is not named here: granted tokens are at most a burst and what the rate brings back; with
-// a Calendar, at most a burst in each window. A denial was due if the tokens were not there.
+// A token bucket and any rule that is not named here: granted tokens are at most a burst and what the rate brings
+// back; with a Calendar, at most a burst in each window. A denial was due if the tokens were not there.
 //
 // strategies.SlidingWindow and strategies.SlidingLog: never more than Limit.Burst in any Limit.Window, wherever that
 // begins; a denial was due if the tokens were not there with every cell counting whole until its last grant is a window
