@@ -172,3 +172,16 @@ func TestARefundIsWhatTheModelGivesBack(t *testing.T) {
 		}
 	})
 }
+
+// Leases of a bucket end together. If less than a fifth of the TTL is left until then, there is no
+// new one: otherwise nobody could settle it in time.
+func TestNoLeaseShortlyBeforeTheEndOfAnother(t *testing.T) {
+	t.Parallel()
+	r := rate.LeaseRequest{Limit: rate.PerHour(10), Tokens: 1, Share: 1, TTL: 10 * time.Second}
+	b, _ := Bucket{}.Lease(nowNS, &r)
+	for left, want := range map[time.Duration]int64{2 * time.Second: 1, 2*time.Second - 1: 0} {
+		if _, granted := b.Lease(b.UntilNS-int64(left), &r); granted != want {
+			t.Errorf("%v before the end: %d tokens, want %d", left, granted, want)
+		}
+	}
+}
