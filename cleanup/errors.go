@@ -32,7 +32,8 @@ var (
 // explain says what went wrong in a step of the Locker, and what to do.
 func explain(step string, err error) error {
 	if postgres.Is(err, postgres.InsufficientPrivilege) {
-		return fmt.Errorf("%w: \"pglimit migrate grants ROLE --for decide-and-sweep\" prints what it needs: %w", rate.ErrPermission, err)
+		const needs = `"pglimit migrate grants ROLE --for decide-and-sweep" prints what it needs`
+		return fmt.Errorf("%w: %s: %w", rate.ErrPermission, needs, err)
 	}
 	return fmt.Errorf("cleanup: %s: %w", step, postgres.ExplainStep(err))
 }

@@ -3,6 +3,7 @@ package cleanup_test
 import (
 	"context"
 	"fmt"
+	"log"
 	"log/slog"
 	"time"
 
@@ -14,55 +15,38 @@ import (
 	"github.com/pglimit/ratelimit/strategies"
 )
 
+var pool *pgxpool.Pool // of the service
+
 // In a service: every instance starts one, one of them does each run.
 func ExampleCleaner_Start() { //nolint:testableexamples // takes a Postgres
 	ctx := context.Background()
-	pool, err := pgxpool.New(ctx, "postgres://localhost/app")
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer pool.Close()
-
 	cleaner, err := cleanup.New(pool, strategies.All(), cleanup.Config{
 		OnRun: func(r cleanup.Report) {
 			fmt.Println(r.Removed, "rows in", r.Duration, r.Err)
 		},
 	})
-	if err != nil {
-		fmt.Println(err)
-		return
+	if err == nil {
+		err = cleaner.Start(ctx)
 	}
-	if err := cleaner.Start(ctx); err != nil {
-		fmt.Println(err)
-		return
+	if err != nil {
+		log.Fatal(err)
 	}
 
 	// Serve; at the end:
 	if err := cleaner.Stop(ctx); err != nil {
-		fmt.Println(err)
+		log.Print(err)
 	}
 }
 
 // From cron, or by hand: now, unless somebody else is at it.
 func ExampleCleaner_RunOnce() { //nolint:testableexamples // takes a Postgres
-	ctx := context.Background()
-	pool, err := pgxpool.New(ctx, "postgres://localhost/app")
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer pool.Close()
-
 	cleaner, err := cleanup.New(pool, []rate.Sweeper{strategies.TokenBucket{}}, cleanup.Config{BatchSize: 5000})
 	if err != nil {
-		fmt.Println(err)
-		return
+		log.Fatal(err)
 	}
-	report, err := cleaner.RunOnce(ctx)
+	report, err := cleaner.RunOnce(context.Background())
 	if err != nil {
-		fmt.Println(err)
-		return
+		log.Fatal(err)
 	}
 	for _, s := range report.Strategies {
 		fmt.Printf("%s: %d rows\n", s.Strategy, s.Removed)
@@ -72,23 +56,13 @@ func ExampleCleaner_RunOnce() { //nolint:testableexamples // takes a Postgres
 // The lock serves any gocron job: this report is sent once a day, however many
 // instances there are.
 func ExampleLocker() { //nolint:testableexamples // takes a Postgres
-	ctx := context.Background()
-	pool, err := pgxpool.New(ctx, "postgres://localhost/app")
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer pool.Close()
-
 	locker, err := cleanup.NewLocker(pool, cleanup.LockerConfig{Interval: 24 * time.Hour})
 	if err != nil {
-		fmt.Println(err)
-		return
+		log.Fatal(err)
 	}
 	scheduler, err := gocron.NewScheduler()
 	if err != nil {
-		fmt.Println(err)
-		return
+		log.Fatal(err)
 	}
 	_, err = scheduler.NewJob(
 		gocron.DailyJob(1, gocron.NewAtTimes(gocron.NewAtTime(3, 0, 0))),
@@ -97,13 +71,12 @@ func ExampleLocker() { //nolint:testableexamples // takes a Postgres
 		gocron.WithDistributedJobLocker(locker),
 	)
 	if err != nil {
-		fmt.Println(err)
-		return
+		log.Fatal(err)
 	}
 	scheduler.Start()
 
 	// Serve; at the end:
 	if err := scheduler.Shutdown(); err != nil {
-		fmt.Println(err)
+		log.Print(err)
 	}
 }

@@ -33,8 +33,8 @@ var _ gocron.Locker = (*Locker)(nil)
 //     differ by less than that do not run a tick twice, and an instance that
 //     ticks a little early does not skip its turn. If it is not due: [ErrNotDue].
 //  2. A permit of the semaphore "pglimit.jobs", which has one place for each job, keeps a run that
-//     takes longer than the interval from overlapping with the next. It is renewed for as long as the run lasts; between
-//     two renewals it holds no connection. If another run has it: [ErrLocked].
+//     takes longer than the interval from overlapping with the next. It is renewed for as long as
+//     the run lasts; between two renewals it holds no connection. If another run has it: [ErrLocked].
 //
 // The claim comes first and is not taken back. If another run then has the permit,
 // or the process dies, that tick is lost, and the next comes an interval later.
@@ -128,19 +128,28 @@ type turn interface {
 	Context() context.Context // ends if the lock is lost: see stopped
 }
 
-// hold takes the lock, whether or not a run is due.
+// hold takes the lock, whether or not a run is due. It is not given up halfway: nobody would wait for the release of a
+// permit that comes after that.
 func (l *Locker) hold(ctx context.Context, job string) (turn, error) {
-	permit, ok, err := l.turns.TryAcquire(ctx, job)
+	permit, ok, err := l.turns.TryAcquire(context.WithoutCancel(ctx), job)
 	switch {
 	case err != nil:
 		return nil, explain("could not ask for the lock of "+strconv.Quote(job), err)
 	case !ok:
 		return nil, ErrLocked
 	}
-	return held{permit}, nil
+	ctx, cancel := context.WithCancelCause(ctx)
+	context.AfterFunc(permit.Context(), func() { cancel(context.Cause(permit.Context())) })
+	return held{permit, ctx}, nil
 }
 
-type held struct{ *semaphore.Permit }
+type held struct {
+	*semaphore.Permit
+	ctx context.Context //nolint:containedctx // of the run
+}
+
+// Context ends with that of hold, and when the permit is lost or released.
+func (h held) Context() context.Context { return h.ctx }
 
 // Unlock releases the lock. It works even if ctx is cancelled, because gocron's context is at shutdown. The error
 // is an [ErrLost] if the lock was gone before. A second call does nothing and returns the same.

@@ -123,7 +123,8 @@ func TestStopWithoutStart(t *testing.T) {
 	}
 }
 
-// A panic, of the caller's function or of a strategy, would end the process from a goroutine that the caller does not know.
+// A panic, of the caller's function or of a strategy, would end the process from a goroutine that the caller does not
+// know.
 func TestPanicIsLoggedAndTheNextRunComes(t *testing.T) {
 	t.Parallel()
 	var log bytes.Buffer
@@ -134,7 +135,8 @@ func TestPanicIsLoggedAndTheNextRunComes(t *testing.T) {
 		}
 		return rate.Swept{Done: true}, nil
 	}}
-	c, locker := testCleaner(t, Config{Interval: often, Logger: slog.New(slog.NewTextHandler(&log, nil)), OnRun: func(r Report) {
+	logger := slog.New(slog.NewTextHandler(&log, nil))
+	c, locker := testCleaner(t, Config{Interval: often, Logger: logger, OnRun: func(r Report) {
 		reports <- r
 		if runs == 2 {
 			panic("from the caller")

@@ -66,8 +66,8 @@ func grouped(expr string) (labels []string) {
 	return labels
 }
 
-// faults are what a scrape lacks of what the expression reads. Each value of a list, as in source=~"database|lease", must
-// be one that there is.
+// faults are what a scrape lacks of what the expression reads. Each value of a list, as in
+// source=~"database|lease", must be one that there is.
 func (s scraped) faults(expr string) (faults []string) {
 	for _, found := range selector.FindAllStringSubmatch(expr, -1) {
 		labels := s[found[1]]

@@ -21,7 +21,6 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/pglimit/ratelimit/internal/bucket"
 	"github.com/pglimit/ratelimit/pglimit"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 	"github.com/pglimit/ratelimit/strategies"
@@ -219,7 +218,7 @@ func TestWaitersWhoGiveUpLoseNothingAndAreNeverOver(t *testing.T) {
 func owed(t *testing.T, pool *pgxpool.Pool, strategy strategies.Strategy, limit pglimit.Limit) int64 {
 	t.Helper()
 	d := takeAll(t, pool, strategy, rate.Request{Limiter: "test", Key: "k", Limit: limit, Unit: 1})[0]
-	return bucket.Refilled(limit, d.ResetAfter)
+	return int64((d.ResetAfter + limit.Token() - 1) / limit.Token())
 }
 
 // At a rate at which nothing flows back, tokens add up: what was reserved, less what was

@@ -400,7 +400,8 @@ func (s *session) askNodes(ctx context.Context) error {
 func (s *session) delegate(ctx context.Context) (n int, err error) {
 	var functions, args []string
 	err = s.tx.Row(ctx, `
-		select coalesce(pg_catalog.array_agg(p.oid::regprocedure::text order by f.place), '{}'), coalesce(pg_catalog.array_agg(case when '_key' = any (p.proargnames) then '_key' else 'key' end order by f.place), '{}')
+		select coalesce(pg_catalog.array_agg(p.oid::regprocedure::text order by f.place), '{}'),
+			coalesce(pg_catalog.array_agg(case when '_key' = any (p.proargnames) then '_key' else 'key' end order by f.place), '{}')
 		from pg_catalog.unnest($1::text[]) with ordinality f (name, place)
 		join pg_catalog.pg_proc p on p.proname = f.name
 		join pg_catalog.pg_namespace n on n.oid = p.pronamespace and n.nspname = 'pglimit'

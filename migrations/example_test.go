@@ -8,6 +8,7 @@ import (
 	"log"
 	"log/slog"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -16,16 +17,12 @@ import (
 	"github.com/pglimit/ratelimit/strategies"
 )
 
+var pool *pgxpool.Pool // of the service
+
 // When a service starts. Where btree_gist is not allowed, every strategy but
 // exclusion_range works all the same.
 func ExampleUp() {
-	ctx := context.Background()
-	pool, err := pgxpool.New(ctx, "postgres://localhost/shop")
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer pool.Close()
-	err = migrations.Up(ctx, pool, migrations.WithLogger(slog.Default()))
+	err := migrations.Up(context.Background(), pool, migrations.WithLogger(slog.Default()))
 	if errors.Is(err, migrations.ErrBtreeGist) {
 		slog.Warn("going on without exclusion_range", "error", err)
 	} else if err != nil {
@@ -38,11 +35,6 @@ func ExampleUp() {
 func ExampleWaitForServer() {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
-	pool, err := pgxpool.New(ctx, "postgres://localhost/shop") // does not connect
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer pool.Close()
 	migrated := make(chan error, 1)
 	go func() { migrated <- migrations.Up(ctx, pool, migrations.WaitForServer()) }()
 	limiter, err := pglimit.New(pool, strategies.TokenBucket{}, pglimit.Config{
@@ -62,13 +54,7 @@ func ExampleWaitForServer() {
 }
 
 func ExampleStatus() {
-	ctx := context.Background()
-	pool, err := pgxpool.New(ctx, "postgres://localhost/shop")
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer pool.Close()
-	status, err := migrations.Status(ctx, pool)
+	status, err := migrations.Status(context.Background(), pool)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -112,4 +98,33 @@ func ExampleFS() {
 	}
 	fmt.Println(files[0])
 	// Output: sql/00001_tables.sql
+}
+
+// What a service's role needs, to be run by the owner of the schema.
+func ExampleGrants() {
+	text, err := migrations.Grants("app", migrations.ToDecide, migrations.WithoutExclusionRange())
+	if err != nil {
+		log.Fatal(err)
+	}
+	for line := range strings.Lines(text) {
+		if strings.Contains(line, " on pglimit.") {
+			fmt.Print(line)
+		}
+	}
+	// Output:
+	// grant select, insert, update, delete on pglimit.token_bucket, pglimit.token_bucket_answers, pglimit.token_bucket_blocks, pglimit.upsert, pglimit.for_update_nowait, pglimit.sliding_window, pglimit.sliding_log, pglimit.warm_up to "app";
+	// grant select, insert, update, delete on pglimit.permits to "app";
+	// grant select on pglimit.holders to "app";
+	// grant select, insert, update, delete on pglimit.instances, pglimit.instances_turn to "app";
+	// grant select on pglimit.limits to "app";
+	// grant select (id, at) on pglimit.limits_history to "app";
+}
+
+// Buckets need not survive a crash of the server: keep them out of the WAL.
+func ExampleSetStorage() {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	if err := migrations.SetStorage(ctx, pool, migrations.Unlogged, migrations.WithLogger(slog.Default())); err != nil {
+		log.Fatal(err)
+	}
 }

@@ -13,14 +13,11 @@ import (
 	"github.com/pglimit/ratelimit/strategies"
 )
 
+var pool *pgxpool.Pool // of the service
+
 // At most five imports of a tenant at once, on all machines.
 func Example() {
 	ctx := context.Background()
-	pool, err := pgxpool.New(ctx, "postgres://localhost/shop")
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer pool.Close()
 	imports, err := semaphore.New(pool, semaphore.Config{Name: "imports", Places: 5, MaxWait: time.Minute})
 	if err != nil {
 		log.Fatal(err)
@@ -46,11 +43,6 @@ func Example() {
 // for the other.
 func ExampleSemaphore_TryAcquireIf() {
 	ctx := context.Background()
-	pool, err := pgxpool.New(ctx, "postgres://localhost/shop")
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer pool.Close()
 	imports, err := semaphore.New(pool, semaphore.Config{Name: "imports", Places: 5})
 	if err != nil {
 		log.Fatal(err)

@@ -7,13 +7,9 @@ import (
 	"time"
 )
 
-// line is the callers of this process who wait for a place of one key. The first one asks Postgres for all of them.
-type line struct{ callers []*caller }
-
-// caller waits in a line.
-type caller struct {
-	wake chan struct{} // has an element if the caller has become the first, or a place was released
-}
+// lines are the callers of this process who wait for a place, by key. The first one of each line asks Postgres for
+// all of them. A caller's channel has an element if the caller has become the first, or a place was released.
+type lines map[string][]chan struct{}
 
 // first pause between two questions, which doubles until it is Config.Poll.
 const firstPoll = 5 * time.Millisecond
@@ -43,7 +39,7 @@ func (s *Semaphore) wait(ctx context.Context, key string, weight int64) (*Permit
 			if !first {
 				continue
 			}
-		case <-own.wake:
+		case <-own:
 			first = true
 		case <-ctx.Done():
 			return nil, ctx.Err()
@@ -62,27 +58,21 @@ func (s *Semaphore) wait(ctx context.Context, key string, weight int64) (*Permit
 }
 
 // join the line of the key, as its first caller or behind others.
-func (s *Semaphore) join(key string) (own *caller, first bool) {
+func (s *Semaphore) join(key string) (own chan struct{}, first bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	l := s.lines[key]
-	if l == nil {
-		l = &line{}
-		s.lines[key] = l
-	}
-	own = &caller{wake: make(chan struct{}, 1)}
-	l.callers = append(l.callers, own)
+	own = make(chan struct{}, 1)
+	s.lines[key] = append(s.lines[key], own)
 	s.waiting.Add(1)
-	return own, len(l.callers) == 1
+	return own, len(s.lines[key]) == 1
 }
 
 // leave the line of the key, and let the next one ask.
-func (s *Semaphore) leave(key string, own *caller) {
+func (s *Semaphore) leave(key string, own chan struct{}) {
 	s.mu.Lock()
-	l := s.lines[key]
-	first := l.callers[0] == own
-	l.callers = slices.DeleteFunc(l.callers, func(c *caller) bool { return c == own })
-	if len(l.callers) == 0 {
+	first := s.lines[key][0] == own
+	s.lines[key] = slices.DeleteFunc(s.lines[key], func(c chan struct{}) bool { return c == own })
+	if len(s.lines[key]) == 0 {
 		delete(s.lines, key)
 	}
 	s.waiting.Add(-1)
@@ -96,9 +86,9 @@ func (s *Semaphore) leave(key string, own *caller) {
 func (s *Semaphore) wake(key string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if l := s.lines[key]; l != nil {
+	if line := s.lines[key]; len(line) > 0 {
 		select {
-		case l.callers[0].wake <- struct{}{}:
+		case line[0] <- struct{}{}:
 		default: // it has not seen that it was woken before
 		}
 	}

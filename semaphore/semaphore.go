@@ -44,7 +44,7 @@ type Semaphore struct {
 	end   context.CancelFunc //
 	work  sync.WaitGroup     // calls, including those whose caller has left
 	mu    sync.Mutex         // guards lines; no work.Add comes after end
-	lines map[string]*line
+	lines lines
 
 	held, waiting, acquired, refused, lost atomic.Int64
 }
@@ -64,7 +64,7 @@ func New[D DB](db D, config Config) (*Semaphore, error) {
 		return nil, errors.New("semaphore: the pool is nil")
 	}
 	s := &Semaphore{
-		session: session, config: config, lines: map[string]*line{},
+		session: session, config: config, lines: lines{},
 		prefix: config.Holder + "/" + rand.Text()[:13] + "/",
 	}
 	s.ended, s.end = context.WithCancel(context.Background())

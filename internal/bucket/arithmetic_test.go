@@ -173,27 +173,6 @@ func TestARefundIsWhatTheModelGivesBack(t *testing.T) {
 	})
 }
 
-// Under another limit, a token may be there until a lease ends, and not after that: the lease
-// counts as spent then, and what had flowed back by the new rate is counted from then on.
-func TestRetryAfterAroundTheEndOfALease(t *testing.T) {
-	t.Parallel()
-	const s = int64(time.Second)
-	b := Bucket{FullNS: nowNS + 9*s, TokenNS: s, AtNS: nowNS, LeasedNS: s, UntilNS: nowNS + 5*s}
-	limit := rate.Every(100 * time.Millisecond).WithBurst(2)
-	for _, test := range []struct{ after, retry, reset time.Duration }{
-		{4000 * time.Millisecond, 0, 1500 * time.Millisecond},
-		{4700 * time.Millisecond, 0, 800 * time.Millisecond},
-		{4999 * time.Millisecond, 0, 501 * time.Millisecond},
-		{5000 * time.Millisecond, 400 * time.Millisecond, 500 * time.Millisecond},
-		{5400 * time.Millisecond, 0, 100 * time.Millisecond},
-	} {
-		d := b.Decision(&rate.Request{Limit: limit, Unit: 1}, nowNS+int64(test.after), 0)
-		if d.Allowed != (test.retry == 0) || d.RetryAfter != test.retry || d.ResetAfter != test.reset {
-			t.Errorf("after %v: %+v, want %v and %v", test.after, d, test.retry, test.reset)
-		}
-	}
-}
-
 // Leases of a bucket end together. If less than a fifth of the TTL is left until then, there is no
 // new one: otherwise nobody could settle it in time.
 func TestNoLeaseShortlyBeforeTheEndOfAnother(t *testing.T) {

@@ -123,9 +123,7 @@ func refillTime(tokens int64, token time.Duration) time.Duration {
 	return time.Duration(low)
 }
 
-// Refilled is how many tokens come back in that time, rounded up.
-func Refilled(limit rate.Limit, in time.Duration) int64 { return refilled(in, limit.Token()) }
-
+// refilled is how many tokens come back in that time, rounded up.
 func refilled(in, token time.Duration) int64 {
 	tokens := in / token
 	if in%token > 0 {

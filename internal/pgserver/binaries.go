@@ -4,15 +4,12 @@ package pgserver
 
 import (
 	"cmp"
-	"context"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
-	"strings"
-	"time"
 )
 
 // binaryFolders are where packages put initdb and postgres when they do not put
@@ -29,46 +26,31 @@ var binaryFolders = []string{
 	"/opt/local/lib/postgresql*/bin",                     // MacPorts
 }
 
-// findBinaries lists the folders that have both initdb and postgres, best first. Debian's folder comes first, because the programs that Debian has on
-// the PATH are wrappers.
-func findBinaries(ctx context.Context) (folders []string) {
-	add := func(folder string) {
-		if target, err := filepath.EvalSymlinks(folder); err == nil {
-			folder = target
-		}
-		if !slices.Contains(folders, folder) && isExecutable(folder, "initdb") && isExecutable(folder, "postgres") {
-			folders = append(folders, folder)
+// findBinaries lists the folders that have both initdb and postgres, best first. Debian's folder comes
+// first, because the programs that Debian has on the PATH are wrappers.
+func findBinaries() (folders []string) {
+	add := func(candidates ...string) {
+		newestFirst(candidates)
+		for _, folder := range candidates {
+			if target, err := filepath.EvalSymlinks(folder); err == nil {
+				folder = target
+			}
+			if !slices.Contains(folders, folder) && isExecutable(folder, "initdb") && isExecutable(folder, "postgres") {
+				folders = append(folders, folder)
+			}
 		}
 	}
-	addPattern := func(pattern string) {
+	for i, pattern := range binaryFolders {
 		matches, _ := filepath.Glob(pattern) // the patterns are well-formed
-		newestFirst(matches)
-		for _, folder := range matches {
-			add(folder)
+		add(matches...)
+		if postgres, err := exec.LookPath("postgres"); i == 0 && err == nil {
+			if target, err := filepath.EvalSymlinks(postgres); err == nil {
+				postgres = target
+			}
+			add(filepath.Dir(postgres))
 		}
-	}
-
-	addPattern(binaryFolders[0])
-	if folder, err := pgConfig(ctx); err == nil {
-		add(folder)
-	}
-	if postgres, err := exec.LookPath("postgres"); err == nil {
-		if target, err := filepath.EvalSymlinks(postgres); err == nil {
-			postgres = target
-		}
-		add(filepath.Dir(postgres))
-	}
-	for _, pattern := range binaryFolders[1:] {
-		addPattern(pattern)
 	}
 	return folders
-}
-
-func pgConfig(ctx context.Context) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
-	defer cancel()
-	out, err := exec.CommandContext(ctx, "pg_config", "--bindir").Output()
-	return strings.TrimSpace(string(out)), err
 }
 
 func isExecutable(folder, name string) bool {

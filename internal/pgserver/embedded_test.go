@@ -9,7 +9,6 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -30,7 +29,7 @@ var jar = sync.OnceValues(func() ([]byte, error) {
 		return nil, err
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
-	bin, installed := filepath.Join(dir, "bin"), findBinaries(context.Background())[0]
+	bin, installed := filepath.Join(dir, "bin"), findBinaries()[0]
 	if err := errors.Join(
 		os.Mkdir(bin, 0o755),
 		os.Symlink(filepath.Join(installed, "initdb"), filepath.Join(bin, "initdb")),
@@ -43,10 +42,6 @@ var jar = sync.OnceValues(func() ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return zipped(txz)
-})
-
-func zipped(txz []byte) ([]byte, error) {
 	var archive bytes.Buffer
 	files := zip.NewWriter(&archive)
 	file, err := files.Create("postgres.txz")
@@ -55,7 +50,7 @@ func zipped(txz []byte) ([]byte, error) {
 	}
 	err = errors.Join(err, files.Close())
 	return archive.Bytes(), err
-}
+})
 
 // mirror is a repository, the only one that this process knows.
 type mirror struct {
@@ -174,12 +169,10 @@ func TestNothingToStart(t *testing.T) {
 	m, cache := onlyGo(t)
 	whole := m.archive
 	quiet := func(string) {}
-	for why, breaks := range map[string]func(*testing.T){
-		"no version found matching 17.":   func(*testing.T) { m.archive = nil },
-		"checksums do not match":          func(*testing.T) { m.checksum[0]++ },
-		"unable to extract":               func(t *testing.T) { m.archive = broken(t, whole); m.checksum = sha256.Sum256(m.archive) },
-		"unable to connect to http://127": func(t *testing.T) { t.Setenv(EnvRepository, "http://127.0.0.1:1") },
-		"enough":                          nil,
+	for why, breaks := range map[string]func(){
+		"no version found matching 17.": func() { m.archive = nil },
+		"checksums do not match":        func() { m.checksum[0]++ },
+		"enough":                        nil,
 	} {
 		t.Run(why, func(t *testing.T) {
 			m.archive, m.checksum, m.asked = whole, sha256.Sum256(whole), func() {}
@@ -188,7 +181,7 @@ func TestNothingToStart(t *testing.T) {
 			sent := make(chan struct{})
 			start := "no Postgres can be started (PostgreSQL is not installed; no docker command in PATH; PostgreSQL 17."
 			if breaks != nil {
-				breaks(t)
+				breaks()
 			} else {
 				start = "pgserver: the start was given up: "
 				m.asked = func() { cancel(errors.New("enough")); <-sent; panic(http.ErrAbortHandler) }
@@ -206,28 +199,6 @@ func TestNothingToStart(t *testing.T) {
 			}
 		})
 	}
-}
-
-// broken is the archive cut off in its middle, in a whole jar.
-func broken(t *testing.T, jar []byte) []byte {
-	t.Helper()
-	files, err := zip.NewReader(bytes.NewReader(jar), int64(len(jar)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	whole, err := files.File[0].Open()
-	if err != nil {
-		t.Fatal(err)
-	}
-	half := make([]byte, files.File[0].UncompressedSize64/2)
-	if _, err := io.ReadFull(whole, half); err != nil {
-		t.Fatal(err)
-	}
-	cut, err := zipped(half)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return cut
 }
 
 func TestSources(t *testing.T) {

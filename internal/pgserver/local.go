@@ -25,7 +25,7 @@ type local struct {
 }
 
 func startLocal(ctx context.Context, o Options) (*Server, error) {
-	folders := findBinaries(ctx)
+	folders := findBinaries()
 	if len(folders) == 0 {
 		return nil, errors.New("PostgreSQL is not installed")
 	}
@@ -95,7 +95,8 @@ func (l *local) serve(ctx context.Context, s *Server) error {
 	}
 	args := serverArgs(l.settings, "listen_addresses="+loopback, "port="+port,
 		"unix_socket_directories=") // none: a socket needs a folder, a short enough path and rights
-	cmd := l.command(context.WithoutCancel(ctx), filepath.Join(l.bin, "postgres"), append([]string{"-D", l.data()}, args...)...)
+	args = append([]string{"-D", l.data()}, args...)
+	cmd := l.command(context.WithoutCancel(ctx), filepath.Join(l.bin, "postgres"), args...)
 	return l.run(ctx, s, cmd, l.log, "could not bind")
 }
 

@@ -22,7 +22,7 @@ import (
 func newLocal(t *testing.T) *local {
 	t.Helper()
 	needsLocal(t)
-	folders := findBinaries(t.Context())
+	folders := findBinaries()
 	return &local{bin: folders[0]}
 }
 
@@ -43,7 +43,7 @@ var preparedDir string
 
 // prepared makes a folder of binaries.
 var prepared = sync.OnceValues(func() (bin string, err error) {
-	installed := findBinaries(context.Background())[0]
+	installed := findBinaries()[0]
 	account, err := unprivileged()
 	if err != nil {
 		return "", err

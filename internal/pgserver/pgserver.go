@@ -150,7 +150,7 @@ func (s *Server) Describe() string {
 	return fmt.Sprintf("PostgreSQL %s %s, a throwaway on %s", s.version, s.origin, s.address)
 }
 
-// Origin says where the server's program comes from: "from /usr/lib/postgresql/15/bin",
+// Origin says where the server's program comes from: "from /usr/lib/postgresql/17/bin",
 // "in a container of postgres:17-alpine".
 func (s *Server) Origin() string { return s.origin }
 

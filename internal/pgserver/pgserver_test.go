@@ -13,7 +13,7 @@ import (
 // needsLocal skips where this machine has no Postgres.
 func needsLocal(t *testing.T) {
 	t.Helper()
-	if len(findBinaries(t.Context())) == 0 {
+	if len(findBinaries()) == 0 {
 		t.Skip("PostgreSQL is not installed")
 	}
 }

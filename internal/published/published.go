@@ -57,9 +57,12 @@ func Drop(ctx context.Context, session rate.Session, schema string) error {
 // Strategies returns the three statements for the tables in that schema, in the order of the
 // write-up.
 func Strategies(schema string) []rate.Strategy {
-	first, lock := statement("for_update_nowait_first.sql", schema), statement("for_update_nowait_lock.sql", schema)
+	first := nowait{
+		statement("for_update_nowait_first.sql", schema), statement("for_update_nowait_lock.sql", schema),
+		statement("for_update_nowait_update.sql", schema),
+	}
 	return []rate.Strategy{
-		strategy{schema, "for_update_nowait", nowait{first, lock, statement("for_update_nowait_update.sql", schema)}.take},
+		strategy{schema, "for_update_nowait", first.take},
 		strategy{schema, "exclusion", single(statement("exclusion.sql", schema)).take},
 		strategy{schema, "upsert", single(statement("upsert.sql", schema)).take},
 	}
@@ -76,10 +79,12 @@ func statement(file, schema string) string {
 type strategy struct {
 	schema, table string
 
-	// take returns the time of a grant. The zero time stands for a denial: none of the statements tells
-	// when a denial was decided.
-	take func(ctx context.Context, session rate.Session, key string, intervalUS int64) (at time.Time, contended bool, err error)
+	// take returns the time of a grant, and whether a denial is contended. The zero time stands for a denial: none of
+	// the statements tells when a denial was decided.
+	take taking
 }
+
+type taking func(ctx context.Context, on rate.Session, key string, intervalUS int64) (time.Time, bool, error)
 
 // Name is "published_" and the table's name.
 func (s strategy) Name() string { return "published_" + s.table }
@@ -125,8 +130,9 @@ func (s strategy) Take(ctx context.Context, session rate.Session, requests []rat
 // a violation of the constraint. A deadlock is an error, because nobody knows whether the request was due.
 type single string
 
-func (s single) take(ctx context.Context, session rate.Session, key string, intervalUS int64) (at time.Time, contended bool, err error) {
-	err = session.Row(ctx, string(s), []any{key, intervalUS}, &at)
+func (s single) take(ctx context.Context, session rate.Session, key string, intervalUS int64) (time.Time, bool, error) {
+	var at time.Time
+	err := session.Row(ctx, string(s), []any{key, intervalUS}, &at)
 	if errors.Is(err, pgx.ErrNoRows) || postgres.Is(err, exclusionViolation) {
 		return time.Time{}, false, nil
 	}
@@ -147,8 +153,10 @@ func (s nowait) take(ctx context.Context, session rate.Session, key string, inte
 	return at, contended, err
 }
 
-func (s nowait) once(ctx context.Context, session rate.Session, key string, intervalUS int64) (at time.Time, contended bool, err error) {
-	err = session.OneConnection(ctx, func(conn rate.Session) error {
+func (s nowait) once(ctx context.Context, session rate.Session, key string, intervalUS int64) (time.Time, bool, error) {
+	var at time.Time
+	contended := false
+	err := session.OneConnection(ctx, func(conn rate.Session) error {
 		if _, err := conn.Exec(ctx, "begin"); err != nil {
 			return err
 		}

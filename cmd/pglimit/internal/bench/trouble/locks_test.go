@@ -64,7 +64,8 @@ func TestKeysAreLockedInTurn(t *testing.T) {
 	t.Cleanup(func() { must(t, published.Drop(context.Background(), postgres.OnPool(pool), schema)) })
 	upsert := published.Strategies(schema)[2]
 	target := Target{
-		Database: pool.Config().ConnConfig, Application: "trouble in turn", Table: schema + ".upsert", Keys: []string{"never asked for"},
+		Database: pool.Config().ConnConfig, Application: "trouble in turn",
+		Table: schema + ".upsert", Keys: []string{"never asked for"},
 	}
 	for _, key := range []string{"a", "b", "c"} {
 		r := rate.Request{Limiter: "-", Key: key, Limit: rate.Every(time.Hour), Tokens: 1, Unit: 1}
