@@ -294,7 +294,7 @@ func TestSQLSaysOfEveryRowWhatGoSays(t *testing.T) {
 	prices := []int64{1, 1_000_000, 3_600_000_000_000, int64(pglimit.MaxWindow), largest}
 	pick := func(of []int64) int64 { return of[rand.IntN(len(of))] }
 	for range 3000 {
-		b := bucket.Bucket{FullNS: pick(times), TokenNS: pick(prices), AtNS: pick(times)}
+		b := bucket.Row{FullNS: pick(times), TokenNS: pick(prices), AtNS: pick(times)}
 		if rand.IntN(3) > 0 {
 			b.LeasedNS, b.UntilNS = pick(prices), pick(times)
 		}

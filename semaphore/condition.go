@@ -29,7 +29,7 @@ func (s *Semaphore) acquireIf(ctx context.Context, key string, weight int64, tak
 		refused    bool // by take
 		committing bool // the commit was sent, and its outcome may be unknown
 	)
-	try := func(b *postgres.Block) error {
+	try := func(b *postgres.Transaction) error {
 		refused, committing, sent = false, false, time.Now()
 		_, err := b.Begin(timed,
 			rate.Statement{SQL: endIdle, Args: []any{max(1, s.config.Timeout.Milliseconds())}},

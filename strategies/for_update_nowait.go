@@ -57,10 +57,10 @@ func (s ForUpdateNowait) Take(ctx context.Context, session rate.Session, request
 
 func lockAndTake(ctx context.Context, session rate.Session, r *rate.Request, how postgres.Manner) (rate.Decision, error) {
 	if r.Tokens == 0 {
-		return rows.Peek(ctx, session, r, nowaitTable.Look, new(bucket.Bucket))
+		return rows.Peek(ctx, session, r, nowaitTable.Look, new(bucket.Row))
 	}
 	var decision rate.Decision
-	err := postgres.Transact(ctx, session, func(b *postgres.Block) (err error) {
+	err := postgres.Transact(ctx, session, func(b *postgres.Transaction) (err error) {
 		for decided := false; err == nil && !decided; {
 			decision, decided, err = nowait{b}.lockAndTake(ctx, r, how)
 		}
@@ -70,11 +70,11 @@ func lockAndTake(ctx context.Context, session rate.Session, r *rate.Request, how
 }
 
 // nowait is a transaction in which one request is decided.
-type nowait struct{ *postgres.Block }
+type nowait struct{ *postgres.Transaction }
 
 // sighting is a row as it was read, and the clock at that moment.
 type sighting struct {
-	bucket bucket.Bucket
+	bucket bucket.Row
 	nowNS  int64
 }
 
@@ -140,7 +140,7 @@ func (b nowait) lookAndLock(ctx context.Context, r *rate.Request) (seen sighting
 }
 
 // update is the second round trip: it writes the locked row and commits.
-func (b nowait) update(ctx context.Context, r *rate.Request, after bucket.Bucket, how postgres.Manner) error {
+func (b nowait) update(ctx context.Context, r *rate.Request, after bucket.Row, how postgres.Manner) error {
 	return b.keepWith(ctx, how, rate.Statement{SQL: nowaitUpdate, Args: []any{r.Key, r.Limiter, after.FullNS, after.TokenNS, after.AtNS}})
 }
 

@@ -176,8 +176,8 @@ func decisionOf(r *rate.Request, numbers []int64) rate.Decision {
 }
 
 // bucketOf reads a row.
-func bucketOf(numbers []int64) bucket.Bucket {
-	return bucket.Bucket{FullNS: numbers[0], TokenNS: numbers[1], AtNS: numbers[2], LeasedNS: numbers[3], UntilNS: numbers[4]}
+func bucketOf(numbers []int64) bucket.Row {
+	return bucket.Row{FullNS: numbers[0], TokenNS: numbers[1], AtNS: numbers[2], LeasedNS: numbers[3], UntilNS: numbers[4]}
 }
 
 // GiveBack gives tokens back, with one call for each refund.

@@ -65,7 +65,7 @@ func takeGroup(ctx context.Context, session rate.Session, requests []rate.Reques
 // inTransaction sends the statements in one transaction, or behind a savepoint of the caller's. It is kept if keep,
 // which is called after they have succeeded, says so.
 func inTransaction(ctx context.Context, session rate.Session, statements []rate.Statement, keep func() bool) error {
-	return postgres.Transact(ctx, session, func(b *postgres.Block) error {
+	return postgres.Transact(ctx, session, func(b *postgres.Transaction) error {
 		if _, err := b.Begin(ctx, statements...); err != nil || !keep() {
 			return err
 		}

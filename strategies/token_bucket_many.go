@@ -167,8 +167,8 @@ func (m *many) take(ctx context.Context, session rate.Session, how postgres.Mann
 
 // read returns the buckets as they were before the call, and when it decided about them. all: what was
 // taken from the bucket is all that was asked.
-func (m *many) read(usual, rest []int64) (buckets []bucket.Bucket, dates []int64, all []bool) {
-	buckets, dates, all = make([]bucket.Bucket, len(m.keys)), make([]int64, len(m.keys)), make([]bool, len(m.keys))
+func (m *many) read(usual, rest []int64) (buckets []bucket.Row, dates []int64, all []bool) {
+	buckets, dates, all = make([]bucket.Row, len(m.keys)), make([]int64, len(m.keys)), make([]bool, len(m.keys))
 	for row := range slices.Chunk(rest, 8) { // what is told again comes later
 		k, b := row[0]-1, bucketOf(row[3:])
 		dates[k], all[k] = row[1], row[2] == m.asks[k]
@@ -178,13 +178,13 @@ func (m *many) read(usual, rest []int64) (buckets []bucket.Bucket, dates []int64
 	for row := range slices.Chunk(usual, 4) {
 		k := row[0] - 1
 		dates[k], all[k] = row[2], true
-		buckets[k] = bucket.Bucket{FullNS: row[1] - m.asks[k]*m.tokens[k], TokenNS: m.tokens[k], AtNS: row[2], UntilNS: row[3]}
+		buckets[k] = bucket.Row{FullNS: row[1] - m.asks[k]*m.tokens[k], TokenNS: m.tokens[k], AtNS: row[2], UntilNS: row[3]}
 	}
 	return buckets, dates, all
 }
 
 // decide goes through the requests once more, as Postgres did. grants is nil if all[bucket] says it.
-func (m *many) decide(buckets []bucket.Bucket, dates []int64, all []bool, grants []int64) []rate.Decision {
+func (m *many) decide(buckets []bucket.Row, dates []int64, all []bool, grants []int64) []rate.Decision {
 	decisions := make([]rate.Decision, len(m.requests))
 	for i := range m.requests {
 		r, k := &m.requests[i], m.members[i]-1

@@ -50,7 +50,7 @@ func (s Upsert) Take(ctx context.Context, session rate.Session, requests []rate.
 }
 
 func upsertOne(ctx context.Context, session rate.Session, r *rate.Request, how postgres.Manner) (rate.Decision, error) {
-	var row bucket.Bucket
+	var row bucket.Row
 	if r.Tokens == 0 {
 		return rows.Peek(ctx, session, r, upsertTable.Look, &row)
 	}

@@ -49,9 +49,9 @@ func oneOf(t *rapid.T, times ...int64) int64 { return rapid.SampledFrom(times).D
 
 // anyBucket that a row may hold: it owes no more than its window, leases included, but for a
 // little that another limit of the same price may have.
-func anyBucket(t *rapid.T) (Bucket, model.Bucket) {
+func anyBucket(t *rapid.T) (Row, model.Bucket) {
 	limit := modelled(anyLimit(t, "limit of the last write"))
-	b := Bucket{TokenNS: limit.Token, AtNS: inTime(near(t, "at", nowNS, limit.Window()/2))}
+	b := Row{TokenNS: limit.Token, AtNS: inTime(near(t, "at", nowNS, limit.Window()/2))}
 	b.FullNS = max(1, min(near(t, "full", b.AtNS, limit.Window()), b.AtNS+limit.Window()))
 	if rapid.IntRange(0, 2).Draw(t, "leased") == 0 {
 		b.LeasedNS = limit.Token * rapid.Int64Range(1, limit.Burst).Draw(t, "leased tokens")
@@ -62,7 +62,7 @@ func anyBucket(t *rapid.T) (Bucket, model.Bucket) {
 }
 
 // askedBy is the limit of whoever asks: mostly that of the last write, or close to it.
-func askedBy(t *rapid.T, b Bucket) rate.Limit {
+func askedBy(t *rapid.T, b Row) rate.Limit {
 	if rapid.Bool().Draw(t, "limit changed") {
 		return anyLimit(t, "new limit")
 	}
@@ -100,7 +100,7 @@ func TestABucketReadsAsTheModelDoes(t *testing.T) {
 
 // sameRow says whether a bucket is what the model has. A row counts from 1, and without a lease
 // its end means nothing.
-func sameRow(b Bucket, m model.Bucket) bool {
+func sameRow(b Row, m model.Bucket) bool {
 	return b.FullNS == max(1, m.Full) && b.TokenNS == m.Token && b.AtNS == m.At &&
 		b.LeasedNS == m.Leased && (b.LeasedNS == 0 || b.UntilNS == m.Until)
 }
@@ -115,7 +115,7 @@ func TestAWaitWithinTwoCenturies(t *testing.T) {
 	t.Parallel()
 	const year = 365 * 24 * time.Hour
 	cheap, dear := rate.Every(year).WithBurst(200), rate.Every(100*year).WithBurst(2)
-	b := Bucket{}.Take(nowNS, 200, cheap)
+	b := Row{}.Take(nowNS, 200, cheap)
 	for passed, want := range map[time.Duration]time.Duration{0: 199 * year, 150 * year: 49 * year, 199 * year: 0, 199*year - 1: time.Microsecond} {
 		d := b.Decision(&rate.Request{Limit: dear, Unit: 1}, nowNS+int64(passed), 0)
 		if d.RetryAfter != want || d.ResetAfter != (200*year-passed+time.Microsecond-1).Truncate(time.Microsecond) {
@@ -178,7 +178,7 @@ func TestARefundIsWhatTheModelGivesBack(t *testing.T) {
 func TestNoLeaseShortlyBeforeTheEndOfAnother(t *testing.T) {
 	t.Parallel()
 	r := rate.LeaseRequest{Limit: rate.PerHour(10), Tokens: 1, Share: 1, TTL: 10 * time.Second}
-	b, _ := Bucket{}.Lease(nowNS, &r)
+	b, _ := Row{}.Lease(nowNS, &r)
 	for left, want := range map[time.Duration]int64{2 * time.Second: 1, 2*time.Second - 1: 0} {
 		if _, granted := b.Lease(b.UntilNS-int64(left), &r); granted != want {
 			t.Errorf("%v before the end: %d tokens, want %d", left, granted, want)

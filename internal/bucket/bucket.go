@@ -10,14 +10,14 @@ import (
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
-// Bucket is a row: the time at which the bucket is full again, and two notes of the last
-// write. All are nanoseconds; times count from 1970 by the database's clock. The zero Bucket
+// Row of a bucket: the time at which the bucket is full again, and two notes of the last
+// write. All are nanoseconds; times count from 1970 by the database's clock. The zero Row
 // stands for a missing row, which means a full bucket.
 //
 // The arithmetic is the same as in read_full_ns.sql and token_bucket_read.sql of
 // migrations/functions. It is here in Go for ForUpdateNowait, which decides in Go, and for the
 // fields of a decision.
-type Bucket struct {
+type Row struct {
 	FullNS  int64
 	TokenNS int64 // the price of a token under the limit of the last write
 	AtNS    int64 // when the last write was
@@ -28,16 +28,16 @@ type Bucket struct {
 }
 
 // InCalendar says that the row is of a calendar window.
-func (b Bucket) InCalendar() bool { return b.LeasedNS == 0 && b.UntilNS > 0 }
+func (b Row) InCalendar() bool { return b.LeasedNS == 0 && b.UntilNS > 0 }
 
 // Seen is the row as it means to a caller whose calendar window ends at endsNS; zero, if the limit has
 // none. It is the same as what token_bucket_read.sql does with a row of the other kind.
-func (b Bucket) Seen(nowNS, tokenNS, endsNS int64) Bucket {
+func (b Row) Seen(nowNS, tokenNS, endsNS int64) Row {
 	switch {
 	case !b.InCalendar() && endsNS == 0:
 		return b
-	case b == Bucket{}:
-		return Bucket{FullNS: endsNS, TokenNS: tokenNS, AtNS: nowNS, UntilNS: endsNS}
+	case b == Row{}:
+		return Row{FullNS: endsNS, TokenNS: tokenNS, AtNS: nowNS, UntilNS: endsNS}
 	}
 	if endsNS > 0 && b.FarAhead(nowNS) {
 		b.FullNS, b.UntilNS = b.FullNS-b.UntilNS+endsNS, endsNS
@@ -59,10 +59,10 @@ func (b Bucket) Seen(nowNS, tokenNS, endsNS int64) Bucket {
 		used = new(big.Int)
 	}
 	if endsNS > 0 {
-		return Bucket{FullNS: ratio(used.Add(used, big.NewInt(endsNS)), 1), TokenNS: tokenNS, AtNS: nowNS, UntilNS: endsNS}
+		return Row{FullNS: ratio(used.Add(used, big.NewInt(endsNS)), 1), TokenNS: tokenNS, AtNS: nowNS, UntilNS: endsNS}
 	}
 	fullNS := ratio(used.Add(used.Mul(used, big.NewInt(tokenNS)), big.NewInt(b.AtNS)), 1)
-	return Bucket{FullNS: max(nowNS, fullNS), TokenNS: tokenNS, AtNS: nowNS}
+	return Row{FullNS: max(nowNS, fullNS), TokenNS: tokenNS, AtNS: nowNS}
 }
 
 // StepNS is the same as in step_ns.sql: a row that is further ahead of the clock was written
@@ -70,11 +70,11 @@ func (b Bucket) Seen(nowNS, tokenNS, endsNS int64) Bucket {
 const StepNS = int64(10 * time.Millisecond)
 
 // Fields returns pointers to the columns of a row, in the order in which statements return them.
-func (b *Bucket) Fields() []any { return []any{&b.FullNS, &b.TokenNS, &b.AtNS} }
+func (b *Row) Fields() []any { return []any{&b.FullNS, &b.TokenNS, &b.AtNS} }
 
 // FullBy is when the bucket is full if nobody takes any: leases that are not settled count as spent
 // when they expire.
-func (b Bucket) FullBy() int64 {
+func (b Row) FullBy() int64 {
 	if b.LeasedNS == 0 {
 		return b.FullNS
 	}
@@ -83,20 +83,20 @@ func (b Bucket) FullBy() int64 {
 }
 
 // Ahead says that the clock has stepped back since the row was written.
-func (b Bucket) Ahead(nowNS int64) bool { return b.AtNS > nowNS+StepNS }
+func (b Row) Ahead(nowNS int64) bool { return b.AtNS > nowNS+StepNS }
 
 // windowStepNS is the same as in window_step_ns.sql.
 const windowStepNS = int64(24 * time.Hour)
 
 // FarAhead says that the row is of a calendar window, and that the clock has stepped back since by more than windowStepNS. Then
 // the window ends with the caller's.
-func (b Bucket) FarAhead(nowNS int64) bool {
+func (b Row) FarAhead(nowNS int64) bool {
 	return b.InCalendar() && b.AtNS > nowNS+windowStepNS
 }
 
 // Dated is when a decision by this row was made: not before the grants that it counts, unless the
 // clock has stepped back since.
-func (b Bucket) Dated(nowNS int64) int64 {
+func (b Row) Dated(nowNS int64) int64 {
 	if b.Ahead(nowNS) {
 		return nowNS
 	}
@@ -105,7 +105,7 @@ func (b Bucket) Dated(nowNS int64) int64 {
 
 // Stepped returns the row; if the clock has stepped back since it was written, corrected so
 // that the bucket owes now what it owed when it was written.
-func (b Bucket) Stepped(nowNS int64) Bucket {
+func (b Row) Stepped(nowNS int64) Row {
 	if by := b.AtNS - nowNS; by > StepNS && b.InCalendar() { // its end does not move with the clock
 		b.AtNS = nowNS
 	} else if by > StepNS {
@@ -117,7 +117,7 @@ func (b Bucket) Stepped(nowNS int64) Bucket {
 // owes returns how long after nowNS the bucket is full, not counting leases, and what leases set aside. Both
 // are as of nowNS, converted to the price tokenNS of a token. The first is negative if it was full earlier,
 // and at most the largest integer, which is more than any window.
-func (b Bucket) owes(nowNS, tokenNS int64) (owedNS, leasedNS int64) {
+func (b Row) owes(nowNS, tokenNS int64) (owedNS, leasedNS int64) {
 	if b.InCalendar() {
 		b = b.Seen(nowNS, tokenNS, 0)
 	}
@@ -164,7 +164,7 @@ func ratio(a *big.Int, b int64) int64 {
 }
 
 // tokens returns how many tokens can be taken at nowNS under the limit.
-func (b Bucket) tokens(nowNS int64, limit rate.Limit) int64 {
+func (b Row) tokens(nowNS int64, limit rate.Limit) int64 {
 	freeNS, _ := b.free(nowNS, limit)
 	return max(0, freeNS) / int64(limit.Token())
 }
@@ -172,7 +172,7 @@ func (b Bucket) tokens(nowNS int64, limit rate.Limit) int64 {
 // free returns how many nanoseconds of the window can be taken at nowNS; negative, if the bucket
 // owes more. room is the window without what leases set aside. A lease of more than the window
 // counts as a little more than it, so that no sum overflows.
-func (b Bucket) free(nowNS int64, limit rate.Limit) (freeNS, roomNS int64) {
+func (b Row) free(nowNS int64, limit rate.Limit) (freeNS, roomNS int64) {
 	windowNS := int64(limit.Window())
 	if limit.Calendar != "" {
 		if b = b.Stepped(nowNS); b.UntilNS > nowNS {
@@ -187,7 +187,7 @@ func (b Bucket) free(nowNS int64, limit rate.Limit) (freeNS, roomNS int64) {
 
 // Within returns how many tokens can be taken at nowNS or come back within the request's Ahead.
 // If a unit does not fit into what leases leave of the window, none can: see in_turn.sql.
-func (b Bucket) Within(nowNS int64, r *rate.Request) int64 {
+func (b Row) Within(nowNS int64, r *rate.Request) int64 {
 	freeNS, roomNS := b.free(nowNS, r.Limit)
 	if tokenNS := int64(r.Limit.Token()); max(r.Unit, 1) <= roomNS/tokenNS {
 		return max(0, freeNS+int64(r.Ahead)) / tokenNS
@@ -196,10 +196,10 @@ func (b Bucket) Within(nowNS int64, r *rate.Request) int64 {
 }
 
 // asOf returns the row as it would be written at nowNS, at the price tokenNS of a token.
-func (b Bucket) asOf(nowNS, tokenNS int64) Bucket {
+func (b Row) asOf(nowNS, tokenNS int64) Row {
 	owedNS, leasedNS := b.owes(nowNS, tokenNS)
 	b = b.Stepped(nowNS)
-	seen := Bucket{FullNS: nowNS + min(owedNS, math.MaxInt64-nowNS), TokenNS: tokenNS, AtNS: max(b.AtNS, nowNS)}
+	seen := Row{FullNS: nowNS + min(owedNS, math.MaxInt64-nowNS), TokenNS: tokenNS, AtNS: max(b.AtNS, nowNS)}
 	if leasedNS > 0 {
 		seen.LeasedNS, seen.UntilNS = leasedNS, b.UntilNS
 	}
@@ -207,7 +207,7 @@ func (b Bucket) asOf(nowNS, tokenNS int64) Bucket {
 }
 
 // Take returns the bucket after tokens were taken at nowNS. The bucket must have that many, and be as Seen.
-func (b Bucket) Take(nowNS, tokens int64, limit rate.Limit) Bucket {
+func (b Row) Take(nowNS, tokens int64, limit rate.Limit) Row {
 	if limit.Calendar == "" {
 		b = b.asOf(nowNS, int64(limit.Token()))
 		b.FullNS = max(b.FullNS, nowNS)
@@ -218,13 +218,13 @@ func (b Bucket) Take(nowNS, tokens int64, limit rate.Limit) Bucket {
 }
 
 // Grantable returns how many tokens the request can be granted, in whole multiples of its unit.
-func (b Bucket) Grantable(nowNS int64, r *rate.Request) int64 {
+func (b Row) Grantable(nowNS int64, r *rate.Request) int64 {
 	unit := max(r.Unit, 1)
 	return min(r.Tokens, b.Within(nowNS, r)) / unit * unit
 }
 
 // wait is the time, from nowNS, until that many tokens are there if nobody takes any.
-func (b Bucket) wait(nowNS, tokens int64, limit rate.Limit) time.Duration {
+func (b Row) wait(nowNS, tokens int64, limit rate.Limit) time.Duration {
 	return RoundUp(b.untilFree(nowNS, tokens*int64(limit.Token()), limit))
 }
 
@@ -238,7 +238,7 @@ func RoundUp(ns int64) time.Duration {
 
 // untilFree is the time in nanoseconds, from nowNS, until that much of the window is free if
 // nobody takes any. For nothing, that is until the bucket no longer owes more than the window.
-func (b Bucket) untilFree(nowNS, partNS int64, limit rate.Limit) int64 {
+func (b Row) untilFree(nowNS, partNS int64, limit rate.Limit) int64 {
 	b = b.Stepped(nowNS)
 	if limit.Calendar != "" {
 		if freeNS, _ := b.free(nowNS, limit); freeNS < partNS {
@@ -268,7 +268,7 @@ func (b Bucket) untilFree(nowNS, partNS int64, limit rate.Limit) int64 {
 }
 
 // Decision is the answer to the request: what was granted, and the bucket after that.
-func (b Bucket) Decision(r *rate.Request, nowNS, granted int64) rate.Decision {
+func (b Row) Decision(r *rate.Request, nowNS, granted int64) rate.Decision {
 	unit := max(r.Unit, 1)
 	d := rate.Decision{
 		Allowed:    granted > 0,

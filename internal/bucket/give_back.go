@@ -6,7 +6,7 @@ import "github.com/pglimit/ratelimit/pglimit/rate"
 // tokens minus what was refilled since they were due, and what was reserved behind them. It gets
 // nothing if its last write was at another price of a token, or if the grant is dated after both
 // the row and the clock, because the clock has stepped back since.
-func (b Bucket) GiveBack(nowNS int64, r *rate.Refund) Bucket {
+func (b Row) GiveBack(nowNS int64, r *rate.Refund) Row {
 	if b.InCalendar() {
 		return b.giveBackCalendar(nowNS, r)
 	}
@@ -25,7 +25,7 @@ func (b Bucket) GiveBack(nowNS int64, r *rate.Refund) Bucket {
 }
 
 // giveBackCalendar returns the row of a calendar window after a refund. Only what was granted in that window counts.
-func (b Bucket) giveBackCalendar(nowNS int64, r *rate.Refund) Bucket {
+func (b Row) giveBackCalendar(nowNS int64, r *rate.Refund) Row {
 	ends, err := r.Limit.WindowEnd(r.At)
 	if r.Limit.Calendar == "" || err != nil || ends.UnixNano() != b.UntilNS || max(b.AtNS, nowNS) < r.At.UnixNano() {
 		return b

@@ -9,7 +9,7 @@ import (
 // Lease settles an earlier lease at nowNS, if the request has one, and sets tokens aside for
 // the next one, as token_bucket_lease.sql does. It returns the bucket after that, and how many
 // tokens the new lease has. That lease expires at UntilNS.
-func (b Bucket) Lease(nowNS int64, r *rate.LeaseRequest) (after Bucket, granted int64) {
+func (b Row) Lease(nowNS int64, r *rate.LeaseRequest) (after Row, granted int64) {
 	b = b.Stepped(nowNS).settle(nowNS, r)
 	seen := b.asOf(nowNS, int64(r.Limit.Token()))
 	if seen.LeasedNS == 0 {
@@ -28,7 +28,7 @@ func (b Bucket) Lease(nowNS int64, r *rate.LeaseRequest) (after Bucket, granted 
 // settle takes the lease out of what is set aside, at the row's own price; the bucket owes the
 // spent tokens from then on. A lease that the row does not know, because it has expired or the
 // bucket was reset, is left alone.
-func (b Bucket) settle(nowNS int64, r *rate.LeaseRequest) Bucket {
+func (b Row) settle(nowNS int64, r *rate.LeaseRequest) Row {
 	n := r.Settle.Tokens
 	if n == 0 || b.UntilNS <= nowNS || b.UntilNS != r.Settle.Until.UnixNano() || n > b.LeasedNS/b.TokenNS {
 		return b

@@ -159,7 +159,7 @@ func Each(ctx context.Context, session rate.Session, strategy rate.Strategy, req
 	}
 	how, decisions := MannerOf(session, requests), make([]rate.Decision, len(requests))
 	err := again(ctx, passes, 5, func() error {
-		return Transact(ctx, session, func(b *Block) error {
+		return Transact(ctx, session, func(b *Transaction) error {
 			_, err := b.Begin(ctx, opening...)
 			if err != nil {
 				return err
@@ -178,19 +178,19 @@ func Each(ctx context.Context, session rate.Session, strategy rate.Strategy, req
 	return decisions, nil
 }
 
-// Block is a transaction on one connection, or a savepoint inside the caller's
+// Transaction is a transaction on one connection, or a savepoint inside the caller's
 // transaction. Plain statements open and end it, so that they can share a round trip with
 // other statements.
-type Block struct {
+type Transaction struct {
 	Conn             rate.Session
 	open, keep, undo string
 	opened           bool
 }
 
-// Transact calls f with a block for the state that the session is in. What f has begun and not kept is undone.
-func Transact(ctx context.Context, session rate.Session, f func(*Block) error) error {
+// Transact calls f with a Transaction for the state that the session is in. What f has begun and not kept is undone.
+func Transact(ctx context.Context, session rate.Session, f func(*Transaction) error) error {
 	return session.OneConnection(ctx, func(conn rate.Session) error {
-		b := &Block{Conn: conn, open: "savepoint pglimit", keep: "release savepoint pglimit", undo: "rollback to savepoint pglimit; release savepoint pglimit"}
+		b := &Transaction{Conn: conn, open: "savepoint pglimit", keep: "release savepoint pglimit", undo: "rollback to savepoint pglimit; release savepoint pglimit"}
 		if conn.Autocommits() {
 			b.open, b.keep, b.undo = "begin isolation level read committed", "commit", "rollback"
 		}
@@ -200,21 +200,21 @@ func Transact(ctx context.Context, session rate.Session, f func(*Block) error) e
 }
 
 // Begin opens the block and sends the statements, in one round trip. It returns how many of them succeeded.
-func (b *Block) Begin(ctx context.Context, statements ...rate.Statement) (done int, err error) {
+func (b *Transaction) Begin(ctx context.Context, statements ...rate.Statement) (done int, err error) {
 	done, err = b.Conn.Pipeline(ctx, append([]rate.Statement{{SQL: b.open}}, statements...)...)
 	b.opened = done > 0
 	return max(0, done-1), err
 }
 
 // Whole is Begin and Keep in one round trip.
-func (b *Block) Whole(ctx context.Context, statements ...rate.Statement) error {
+func (b *Transaction) Whole(ctx context.Context, statements ...rate.Statement) error {
 	_, err := b.Begin(ctx, append(slices.Clip(statements), rate.Statement{SQL: b.keep})...)
 	b.opened = b.opened && err != nil
 	return err
 }
 
 // Keep sends the statements and ends the block, in one round trip.
-func (b *Block) Keep(ctx context.Context, statements ...rate.Statement) (err error) {
+func (b *Transaction) Keep(ctx context.Context, statements ...rate.Statement) (err error) {
 	if len(statements) == 0 {
 		_, err = b.Conn.Exec(ctx, b.keep)
 	} else {
@@ -225,20 +225,20 @@ func (b *Block) Keep(ctx context.Context, statements ...rate.Statement) (err err
 }
 
 // Undo ends the block as if it had not been.
-func (b *Block) Undo(ctx context.Context) error {
+func (b *Transaction) Undo(ctx context.Context) error {
 	_, err := b.Conn.Exec(ctx, b.undo)
 	b.opened = err != nil
 	return err
 }
 
 // Doubt leaves the block as it is, because what became of its end is not known.
-func (b *Block) Doubt() { b.opened = false }
+func (b *Transaction) Doubt() { b.opened = false }
 
 // abandon undoes the block after an error, even if the caller's context has ended. If the
 // undoing fails, the connection is lost, and the block with it. A block that was not opened is
 // not undone: to roll back to a missing savepoint is an error that would abort the caller's
 // transaction.
-func (b *Block) abandon(ctx context.Context) {
+func (b *Transaction) abandon(ctx context.Context) {
 	if b.opened {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 		defer cancel()

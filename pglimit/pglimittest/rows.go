@@ -36,7 +36,7 @@ func (s *Strategy) Lease(ctx context.Context, _ rate.Session, r rate.LeaseReques
 	err = s.locked(ctx, func(nowNS int64) error {
 		n := rate.Bucket{Limiter: r.Limiter, Key: r.Key}
 		row := s.buckets[n]
-		var b bucket.Bucket
+		var b bucket.Row
 		b, lease.Tokens = row.Lease(nowNS, &r)
 		s.keep(n, row, b)
 		lease.Left = b.Decision(&look, nowNS, 0)
@@ -71,7 +71,7 @@ func (s *Strategy) ResetAll(ctx context.Context, _ rate.Session, limiter string)
 		return 0, err
 	}
 	err = s.locked(ctx, func(int64) error {
-		removed = forget(s.buckets, func(n rate.Bucket, _ bucket.Bucket) bool { return n.Limiter == limiter }) +
+		removed = forget(s.buckets, func(n rate.Bucket, _ bucket.Row) bool { return n.Limiter == limiter }) +
 			forget(s.denied, func(n rate.Bucket, _ denied) bool { return n.Limiter == limiter })
 		return nil
 	})
@@ -86,7 +86,7 @@ func (s *Strategy) Sweep(ctx context.Context, _ rate.Session, from rate.Cursor, 
 	}
 	err = s.locked(ctx, func(nowNS int64) error {
 		before := nowNS - int64(time.Minute)
-		swept.Removed = forget(s.buckets, func(_ rate.Bucket, b bucket.Bucket) bool { return b.FullBy() <= before }) +
+		swept.Removed = forget(s.buckets, func(_ rate.Bucket, b bucket.Row) bool { return b.FullBy() <= before }) +
 			forget(s.answers, func(_ id, a answer) bool { return a.untilNS <= before }) +
 			forget(s.denied, func(_ rate.Bucket, k denied) bool { return k.forgetNS <= before })
 		return nil

@@ -21,7 +21,7 @@ type Strategy struct {
 	mu      sync.Mutex
 	moved   time.Duration // by Advance
 	failure error
-	buckets map[rate.Bucket]bucket.Bucket
+	buckets map[rate.Bucket]bucket.Row
 	answers map[id]answer
 	denied  map[rate.Bucket]denied
 }
@@ -56,7 +56,7 @@ func Memory() *Strategy {
 func MemoryOn(clock func() time.Time) *Strategy {
 	return &Strategy{
 		clock:   clock,
-		buckets: make(map[rate.Bucket]bucket.Bucket), answers: make(map[id]answer), denied: make(map[rate.Bucket]denied),
+		buckets: make(map[rate.Bucket]bucket.Row), answers: make(map[id]answer), denied: make(map[rate.Bucket]denied),
 	}
 }
 
@@ -112,7 +112,7 @@ func (s *Strategy) locked(ctx context.Context, f func(nowNS int64) error) error 
 }
 
 // keep writes a bucket, if it has changed.
-func (s *Strategy) keep(n rate.Bucket, before, after bucket.Bucket) {
+func (s *Strategy) keep(n rate.Bucket, before, after bucket.Row) {
 	if after != before {
 		s.buckets[n] = after
 	}

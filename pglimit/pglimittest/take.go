@@ -57,7 +57,7 @@ func windowEnd(nowNS int64, limit rate.Limit) int64 {
 }
 
 // corrected is what a request writes of a row, whatever is granted: see token_bucket_decide.sql.
-func corrected(b bucket.Bucket, nowNS int64, limit rate.Limit) bucket.Bucket {
+func corrected(b bucket.Row, nowNS int64, limit rate.Limit) bucket.Row {
 	switch {
 	case b.FarAhead(nowNS):
 		return b.Seen(nowNS, int64(limit.Token()), windowEnd(nowNS, limit))

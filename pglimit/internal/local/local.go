@@ -21,12 +21,12 @@ type Buckets struct {
 	mu     sync.Mutex
 	start  time.Time // the times below count from here
 	latest int64     // nanoseconds; what the clock showed: callers read it before they have the lock
-	keys   map[rate.Bucket]arithmetic.Bucket
+	keys   map[rate.Bucket]arithmetic.Row
 	swept  int64
 }
 
 // New makes Buckets.
-func New() *Buckets { return &Buckets{keys: make(map[rate.Bucket]arithmetic.Bucket)} }
+func New() *Buckets { return &Buckets{keys: make(map[rate.Bucket]arithmetic.Row)} }
 
 // Share is the Buckets of one of so many instances.
 type Share struct {
@@ -94,7 +94,7 @@ func (b *Buckets) room(requests []rate.Request, nowNS int64) int {
 	return maxKeys - len(b.keys)
 }
 
-func (b Share) takeFrom(bucket arithmetic.Bucket, r *rate.Request, nowNS int64) rate.Decision {
+func (b Share) takeFrom(bucket arithmetic.Row, r *rate.Request, nowNS int64) rate.Decision {
 	mine := *r
 	mine.Limit.Calendar = ""                                                 // a bucket that fills in the longest time of a window
 	mine.Limit, mine.Ahead = arithmetic.Share(mine.Limit, 1, b.instances), 0 // nobody can wait in turn

@@ -84,5 +84,5 @@ func inOne(ctx context.Context, session rate.Session, explicit bool, statements 
 		_, err := session.Pipeline(ctx, statements...)
 		return err
 	}
-	return postgres.Transact(ctx, session, func(b *postgres.Block) error { return b.Whole(ctx, statements...) })
+	return postgres.Transact(ctx, session, func(b *postgres.Transaction) error { return b.Whole(ctx, statements...) })
 }

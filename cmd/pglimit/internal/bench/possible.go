@@ -30,7 +30,7 @@ func possible(s scenario.Scenario, subject scenario.Subject, seed uint64) (token
 	slices.Sort(arrivals)
 	cost := subject.Costs[0].Tokens
 	request := rate.Request{Limit: subject.Limit, Tokens: cost, Unit: cost}
-	var b bucket.Bucket
+	var b bucket.Row
 	for _, now := range arrivals {
 		if b.Grantable(now.Nanoseconds(), &request) > 0 {
 			b = b.Take(now.Nanoseconds(), cost, subject.Limit)
