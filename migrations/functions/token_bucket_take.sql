@@ -114,7 +114,8 @@ begin
         if taken[7] = coalesce(ends_ns, 0) then
             owed_ns := greatest(owed_ns, taken[3]);
         end if;
-        there := greatest(0, least(want - taken[2], pglimit.tokens_there(owed_ns, from_ns, _token_ns, _window_ns))) / unit * unit;
+        there := greatest(0, least(want - taken[2],
+            pglimit.tokens_there(owed_ns, from_ns, _token_ns, _window_ns))) / unit * unit;
         owed_ns := owed_ns + there * _token_ns;
         update pglimit.token_bucket t set full_ns = owed_ns, at_ns = now_ns, until_ns = ends_ns
         where t.key = _key and t.limiter = _limiter
