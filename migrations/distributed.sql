@@ -282,49 +282,41 @@ create or replace function pglimit.token_bucket_decide(
     _calendars text[] default null,
     out grants bigint[], out buckets bigint[]
 )
-language plpgsql set search_path = '' as $$
+language plpgsql set search_path = '' set plan_cache_mode = force_custom_plan as $$
 declare
     n constant int := cardinality(_keys);
     now_ns bigint;
     ends_ns bigint[]; -- of the windows of the calendars
-    b bigint[]; -- a row: five numbers as for token_bucket_read, zeros where there is none
-    seen bigint[]; -- the rows, one behind the other
-    news bigint[]; -- what they mean now, and with what is taken
-    rows bigint[]; -- as they are after the call
-    granted bigint[]; -- tokens of each bucket
-    asked boolean[]; -- buckets of which tokens are asked
+    -- Of each bucket:
+    rows bigint[]; -- the row as it was seen, then as it is written: see token_bucket_rows
+    fulls_ns bigint[]; -- when it is full again, with what is taken
+    froms_ns bigint[]; -- see tokens_there
+    rooms_ns bigint[]; -- the window, less what is leased
+    granted bigint[]; -- tokens
+    asked boolean[]; -- tokens are asked of it
+    b bigint[];
     g int; -- group
     fallen boolean; -- a request of it cannot be granted
     i int; -- bucket
-    k int; -- its row is the numbers k + 1 to k + 5
-    room_ns bigint;
     unit bigint;
-    from_ns bigint; -- see tokens_there
     written boolean;
     complete boolean;
+    said text;
 begin
+    _limiters := case cardinality(_limiters) when n then _limiters else array_fill(_limiters[1], array[n]) end;
+    _tokens_ns := case cardinality(_tokens_ns) when n then _tokens_ns else array_fill(_tokens_ns[1], array[n]) end;
+    _windows_ns := case cardinality(_windows_ns) when n then _windows_ns else array_fill(_windows_ns[1], array[n]) end;
     for try in case when sure then 1 else 2 end .. 2 loop
-        -- By element: a slice, and whatever is appended that is no element, copies the array.
-        seen := array_fill(0::bigint, array[n * 5]);
-        for i in 1 .. n loop
-            if _keys[i] is null then
-                b := null;
-            else
-                select array[t.full_ns, t.token_ns, t.at_ns, coalesce(t.leased_ns, 0), coalesce(t.until_ns, 0)] into b
-                from pglimit.token_bucket t where t.key = _keys[i] and t.limiter = coalesce(_limiters[i], _limiters[1]);
-            end if;
-            b := coalesce(b, array[0, coalesce(_tokens_ns[i], _tokens_ns[1]), 0, 0, 0]);
-            k := i * 5 - 5;
-            seen[k + 1] := b[1]; seen[k + 2] := b[2]; seen[k + 3] := b[3]; seen[k + 4] := b[4]; seen[k + 5] := b[5];
-        end loop;
+        rows := pglimit.token_bucket_rows(_keys, _limiters);
         now_ns := pglimit.clock_ns(); -- behind the look: compared with an older time, a new row would be ahead
         ends_ns := pglimit.window_ends_ns(_calendars, now_ns);
-        news := array_fill(0::bigint, array[n * 5]);
-        for i in 1 .. n loop
-            k := i * 5 - 5;
-            b := pglimit.token_bucket_read(array[seen[k + 1], seen[k + 2], seen[k + 3], seen[k + 4], seen[k + 5]], now_ns,
-                coalesce(_tokens_ns[i], _tokens_ns[1]), ends_ns[least(i, cardinality(ends_ns))]);
-            news[k + 1] := b[1]; news[k + 2] := b[2]; news[k + 3] := b[3]; news[k + 4] := b[4]; news[k + 5] := b[5];
+        i := 1;
+        foreach b slice 1 in array rows loop
+            b := pglimit.token_bucket_read(b, now_ns, _tokens_ns[i], ends_ns[least(i, cardinality(ends_ns))]);
+            fulls_ns[i] := b[1];
+            froms_ns[i] := case when b[4] = 0 and b[5] > 0 then b[5] else b[3] end;
+            rooms_ns[i] := _windows_ns[i] - b[4];
+            i := i + 1;
         end loop;
         grants := array_fill(0::bigint, array[cardinality(wants)]);
         granted := array_fill(0::bigint, array[n]);
@@ -334,25 +326,22 @@ begin
         for j in 1 .. cardinality(wants) loop
             i := coalesce(members[j], j);
             continue when _keys[i] is null;
-            k := i * 5 - 5;
-            room_ns := coalesce(_windows_ns[i], _windows_ns[1]) - news[k + 4];
             unit := coalesce(units[j], greatest(1, wants[j]));
             -- A unit that is larger than the room would be used before leased tokens have come back.
-            if unit <= room_ns / news[k + 2] then
-                from_ns := case when news[k + 4] = 0 and news[k + 5] > 0 then news[k + 5] else news[k + 3] end;
+            if unit <= rooms_ns[i] / _tokens_ns[i] then
                 grants[j] := greatest(0, least(wants[j], pglimit.tokens_there(
-                    news[k + 1], from_ns, news[k + 2], room_ns + coalesce(aheads_ns[j], 0)))) / unit * unit;
+                    fulls_ns[i], froms_ns[i], _tokens_ns[i], rooms_ns[i] + coalesce(aheads_ns[j], 0)))) / unit * unit;
             end if;
             asked[i] := asked[i] or wants[j] > 0;
             granted[i] := granted[i] + grants[j];
-            news[k + 1] := news[k + 1] + grants[j] * news[k + 2];
+            fulls_ns[i] := fulls_ns[i] + grants[j] * _tokens_ns[i];
             continue when lasts is null;
             fallen := fallen or grants[j] = 0;
             continue when j < lasts[g];
             for f in coalesce(lasts[g - 1], 0) + 1 .. case when fallen then j else 0 end loop
                 i := coalesce(members[f], f);
                 granted[i] := granted[i] - grants[f];
-                news[i * 5 - 4] := news[i * 5 - 4] - grants[f] * news[i * 5 - 3];
+                fulls_ns[i] := fulls_ns[i] - grants[f] * _tokens_ns[i];
                 grants[f] := 0;
             end loop;
             g := g + 1;
@@ -360,56 +349,45 @@ begin
         end loop;
         complete := true;
         written := false;
-        rows := seen;
         for i in 1 .. n loop
-            k := i * 5 - 5;
-            if granted[i] > 0 then
-                b := array[news[k + 1], news[k + 2], news[k + 3], news[k + 4], news[k + 5]];
-            elsif asked[i] and seen[k + 3] > now_ns + (
-                case when seen[k + 4] = 0 and seen[k + 5] > 0 then pglimit.window_step_ns() else pglimit.step_ns() end)
-                and pglimit.writable() then
-                -- The clock has stepped back: a bucket's row keeps its price.
-                b := case when seen[k + 4] = 0 and seen[k + 5] > 0 then array[news[k + 1], news[k + 2], news[k + 3], news[k + 4], news[k + 5]]
-                    else pglimit.token_bucket_read(array[seen[k + 1], seen[k + 2], seen[k + 3], seen[k + 4], seen[k + 5]], now_ns, seen[k + 2]) end;
-            else
-                continue;
+            continue when not asked[i];
+            b := array[rows[i][1], rows[i][2], rows[i][3], rows[i][4], rows[i][5]];
+            continue when granted[i] = 0 and not (pglimit.token_bucket_ahead(b, now_ns) and pglimit.writable());
+            if granted[i] > 0 or b[4] = 0 and b[5] > 0 then
+                b := pglimit.token_bucket_read(b, now_ns, _tokens_ns[i], ends_ns[least(i, cardinality(ends_ns))]);
+                b[1] := fulls_ns[i];
+            else -- the clock has stepped back: a bucket's row keeps its price
+                b := pglimit.token_bucket_read(b, now_ns, b[2]);
             end if;
             written := true;
             exit when try = 1;
-            if seen[k + 3] = 0 then
+            if rows[i][3] = 0 then
                 insert into pglimit.token_bucket (key, limiter, full_ns, token_ns, at_ns, until_ns)
-                values (_keys[i], coalesce(_limiters[i], _limiters[1]), b[1], b[2], b[3], nullif(b[5], 0))
+                values (_keys[i], _limiters[i], b[1], b[2], b[3], nullif(b[5], 0))
                 on conflict do nothing;
             else
                 update pglimit.token_bucket t
-                set full_ns = b[1] + 0, token_ns = b[2] + 0, at_ns = b[3] + 0, leased_ns = nullif(b[4], 0), until_ns = nullif(b[5], 0),
-                    padding = null
-                where t.key = _keys[i] and t.limiter = coalesce(_limiters[i], _limiters[1]) -- and it is as it was seen
+                set full_ns = b[1] + 0, token_ns = b[2] + 0, at_ns = b[3] + 0,
+                    leased_ns = nullif(b[4], 0), until_ns = nullif(b[5], 0), padding = null
+                where t.key = _keys[i] and t.limiter = _limiters[i] -- and it is as it was seen
                     and array[t.full_ns, t.token_ns, t.at_ns, coalesce(t.leased_ns, 0), coalesce(t.until_ns, 0)]
-                        = array[seen[k + 1], seen[k + 2], seen[k + 3], seen[k + 4], seen[k + 5]];
+                        = array[rows[i][1], rows[i][2], rows[i][3], rows[i][4], rows[i][5]];
             end if;
             complete := complete and found;
-            rows[k + 1] := b[1]; rows[k + 2] := b[2]; rows[k + 3] := b[3]; rows[k + 4] := b[4]; rows[k + 5] := b[5];
+            rows[i][1] := b[1]; rows[i][2] := b[2]; rows[i][3] := b[3]; rows[i][4] := b[4]; rows[i][5] := b[5];
         end loop;
         -- It may have waited; behind a lock it has not.
         exit when not written or try = 2 and (sure and complete or pglimit.in_time(now_ns, complete));
         for i in 1 .. n loop
             continue when not asked[i];
-            perform pglimit.token_bucket_lock(_keys[i], coalesce(_limiters[i], _limiters[1]), coalesce(_tokens_ns[i], _tokens_ns[1])); -- which locks the row
+            said := pglimit.token_bucket_lock(_keys[i], _limiters[i], _tokens_ns[i]);
         end loop;
     end loop;
-    for i in 1 .. case when ends_ns is not null then n else 0 end loop
-        k := i * 5 - 5;
-        if ends_ns[least(i, cardinality(ends_ns))] is not null and seen[k + 3] > 0
-            and (seen[k + 4] > 0 or seen[k + 5] = 0 or seen[k + 3] > now_ns + pglimit.window_step_ns()) then
-            -- A bucket's row, or one that was far ahead, is told as it means in the asker's window.
-            b := array[news[k + 1], news[k + 2], news[k + 3], news[k + 4], news[k + 5]];
-            rows[k + 1] := b[1]; rows[k + 2] := b[2]; rows[k + 3] := b[3]; rows[k + 4] := b[4]; rows[k + 5] := b[5];
-        end if;
-    end loop;
-    select array_agg(array[x, news[x * 5 - 2], granted[x], rows[x * 5 - 4], rows[x * 5 - 3], rows[x * 5 - 2], rows[x * 5 - 1],
-        rows[x * 5]] order by x)
-    into buckets from generate_series(1, n) x where _keys[x] is not null;
+    buckets := array(
+        select x || pglimit.token_bucket_told(
+            array[rows[x][1], rows[x][2], rows[x][3], rows[x][4], rows[x][5]], granted[x], now_ns,
+            _tokens_ns[x], ends_ns[least(x, cardinality(ends_ns))])
+        from generate_series(1, n) x where _keys[x] is not null);
 end
 $$;
 
@@ -453,6 +431,22 @@ begin
 end
 $$;
 
+-- What functions/token_bucket_rows.sql does, in a statement for each key, so that Citus sends it to its shard as it is.
+create or replace function pglimit.token_bucket_rows(_keys text[], _limiters text[]) returns bigint[]
+language plpgsql set search_path = '' set plan_cache_mode = force_custom_plan as $$
+declare
+    b bigint[];
+    rows bigint[];
+begin
+    for i in 1 .. cardinality(_keys) loop
+        select array[t.full_ns, t.token_ns, t.at_ns, coalesce(t.leased_ns, 0), coalesce(t.until_ns, 0)] into b
+        from pglimit.token_bucket t where t.key = _keys[i] and t.limiter = coalesce(_limiters[i], _limiters[1]);
+        rows := rows || array[coalesce(b, '{0,0,0,0,0}')];
+    end loop;
+    return rows;
+end
+$$;
+
 -- See functions/token_bucket_take.sql.
 create or replace function pglimit.token_bucket_take(
     _key text, _limiter text, _token_ns bigint, _window_ns bigint, want bigint, unit bigint, patience text,
@@ -474,8 +468,10 @@ begin
     if writable and ahead_ns = 0 and unit between 1 and want and want % unit = 0
         and want <= _window_ns / nullif(_token_ns, 0) and _window_ns <= pglimit.max_window_ns() then
         update pglimit.token_bucket t
-        set full_ns = greatest(t.full_ns, t.at_ns, from_ns) + want * _token_ns, at_ns = greatest(t.at_ns, now_ns), padding = null
-        where t.key = _key and t.limiter = _limiter and t.token_ns = _token_ns and t.until_ns is not distinct from ends_ns
+        set full_ns = greatest(t.full_ns, t.at_ns, from_ns) + want * _token_ns, at_ns = greatest(t.at_ns, now_ns),
+            padding = null
+        where t.key = _key and t.limiter = _limiter
+            and t.token_ns = _token_ns and t.until_ns is not distinct from ends_ns
             and want <= pglimit.tokens_there(t.full_ns, greatest(t.at_ns, from_ns), _token_ns, _window_ns)
             and t.at_ns <= now_ns + pglimit.step_ns()
             -- Checked again after a wait:
@@ -506,8 +502,8 @@ begin
                 returning array[t.at_ns, there, t.full_ns, t.token_ns, t.at_ns, 0, coalesce(ends_ns, 0)] into taken;
             else -- as many as there are, if nobody has changed the row since the look
                 update pglimit.token_bucket t
-                set full_ns = greatest(t.full_ns, t.at_ns, from_ns) + there * _token_ns, at_ns = greatest(t.at_ns, now_ns),
-                    padding = null
+                set full_ns = greatest(t.full_ns, t.at_ns, from_ns) + there * _token_ns,
+                    at_ns = greatest(t.at_ns, now_ns), padding = null
                 where t.key = _key and t.limiter = _limiter and t.token_ns = _token_ns
                     and t.until_ns is not distinct from ends_ns and t.full_ns = seen[1] and t.at_ns = seen[3]
                 returning array[t.at_ns, there, t.full_ns, t.token_ns, t.at_ns, 0, coalesce(ends_ns, 0)] into taken;
@@ -536,7 +532,8 @@ begin
         if taken[7] = coalesce(ends_ns, 0) then
             owed_ns := greatest(owed_ns, taken[3]);
         end if;
-        there := greatest(0, least(want - taken[2], pglimit.tokens_there(owed_ns, from_ns, _token_ns, _window_ns))) / unit * unit;
+        there := greatest(0, least(want - taken[2],
+            pglimit.tokens_there(owed_ns, from_ns, _token_ns, _window_ns))) / unit * unit;
         owed_ns := owed_ns + there * _token_ns;
         update pglimit.token_bucket t set full_ns = owed_ns, at_ns = now_ns, until_ns = ends_ns
         where t.key = _key and t.limiter = _limiter
@@ -650,11 +647,12 @@ begin
     if pglimit.writable() then
         update pglimit.token_bucket set limiter = limiter where false; update pglimit.token_bucket_answers set limiter = limiter where false; -- see token_bucket_take
     end if;
-    taken := pglimit.token_bucket_denial(_key, _limiter, _token_ns, _window_ns, want, _calendar);
+    taken := pglimit.token_bucket_seen(_key, _limiter, _token_ns, _window_ns, want, _calendar);
     for look in 1 .. 2 loop
         select t.answer, t.until_ns, t.until_ns - t.ttl_ns as at_ns into kept
         from pglimit.token_bucket_answers t where t.key = _key and t.limiter = _limiter and t.id = _id;
-        now_ns := coalesce(taken[1], pglimit.clock_ns()); -- one date for the bucket and the ID
+        -- one date for the bucket and the ID
+        now_ns := case when taken[2] = 0 then taken[1] else pglimit.clock_ns() end;
         if kept.at_ns > now_ns + pglimit.step_ns() and pglimit.writable() then
             update pglimit.token_bucket_answers t set until_ns = now_ns + t.ttl_ns
             where t.key = _key and t.limiter = _limiter and t.id = _id and t.until_ns - t.ttl_ns > now_ns + pglimit.step_ns();
@@ -664,11 +662,11 @@ begin
             window_ns := kept.answer[8];
             return;
         end if;
-        exit when look = 2 or taken is not null;
+        exit when look = 2 or taken[2] = 0;
         patience := pglimit.token_bucket_lock(_key, _limiter, _token_ns);
     end loop;
     window_ns := _window_ns;
-    if taken is null then
+    if taken[2] is null then
         taken := pglimit.token_bucket_take(_key, _limiter, _token_ns, _window_ns, want, want, null, _calendar);
     end if;
     if taken[2] > 0 then
@@ -700,24 +698,28 @@ begin
     if pglimit.writable() then
         update pglimit.token_bucket set limiter = limiter where false; update pglimit.token_bucket_blocks set limiter = limiter where false; -- see token_bucket_take
     end if;
-    taken := pglimit.token_bucket_denial(_key, _limiter, _token_ns, _window_ns, unit, _calendar);
+    taken := pglimit.token_bucket_seen(_key, _limiter, _token_ns, _window_ns, unit, _calendar);
     for look in 1 .. 2 loop
         select t.until_ns, t.at_ns into block
         from pglimit.token_bucket_blocks t where t.key = _key and t.limiter = _limiter;
-        now_ns := coalesce(taken[1], pglimit.clock_ns()); -- one date for the bucket and the block
+        -- one date for the bucket and the block
+        now_ns := case when taken[2] = 0 then taken[1] else pglimit.clock_ns() end;
         blocked_ns := pglimit.token_bucket_blocked_ns(block.until_ns, block.at_ns, now_ns);
         if blocked_ns > 0 then
             if block.at_ns > now_ns + pglimit.step_ns() and pglimit.writable() then
                 block := pglimit.token_bucket_count_denial(_key, _limiter, null); -- moves the block
             end if;
-            taken := coalesce(taken, (pglimit.token_bucket_look(_key, _limiter, _token_ns, _calendar)).taken);
+            if taken[2] is null then
+                taken := pglimit.token_bucket_seen(_key, _limiter, _token_ns, _window_ns, unit, _calendar);
+            end if;
             taken[1] := now_ns;
+            taken[2] := 0;
             return;
         end if;
-        exit when look = 2 or taken is not null;
+        exit when look = 2 or taken[2] = 0;
         patience := pglimit.token_bucket_lock(_key, _limiter, _token_ns);
     end loop;
-    if taken is null then
+    if taken[2] is null then
         taken := pglimit.token_bucket_take(_key, _limiter, _token_ns, _window_ns, want, unit, null, _calendar);
     end if;
     if taken[2] = 0 and rule <> '{}' then
@@ -775,36 +777,9 @@ begin
     for i in 1 .. coalesce(cardinality(rest) / 8, 0) loop
         _keys[rest[i][1]] := null;
     end loop;
-    said := pg_catalog.set_config('plan_cache_mode', 'force_custom_plan', true); -- or a plan is made, and kept, in each call
     taken := pglimit.token_bucket_decide(_keys, _limiters, _tokens_ns, _windows_ns, members,
         coalesce(wants, array(select coalesce(asks[i], asks[1]) from generate_series(1, n) i)), units, aheads_ns, null, wants is not null or n = 1, _calendars);
     grants := taken.grants;
     rest := taken.buckets || rest;
-end
-$$;
-
--- See functions/token_bucket_wait.sql.
-create or replace function pglimit.token_bucket_wait(_keys text[], _limiters text[], patient boolean) returns bigint[]
-language plpgsql set search_path = '' set enable_seqscan = off set jit = off as $$
-declare
-    held bigint[] := '{}';
-begin
-    if not patient then
-        perform pg_catalog.set_config('lock_timeout', '5ms', true);
-    end if;
-    for i in 1 .. cardinality(_keys) loop
-        begin
-            perform pglimit.token_bucket_lock(_keys[i], coalesce(_limiters[i], _limiters[1]), coalesce(_tokens_ns[i], _tokens_ns[1])); -- which locks the row
-            raise exception using errcode = 'PGLIM'; -- which undoes the lock, or the insert
-        exception
-            when sqlstate 'PGLIM' then null;
-            when lock_not_available then
-                if patient then -- the role has a lock_timeout
-                    raise;
-                end if;
-                held := held || i::bigint;
-        end;
-    end loop;
-    return held;
 end
 $$;

@@ -3,7 +3,8 @@
 -- see tokens_there.
 --
 -- A single select, so that the planner inlines it. It ends with "offset 0", so that it is read
--- once, in the order of the numbers.
+-- once, in the order of the numbers. Join rows to it by "key = any (array[k.key]) and limiter between k.limiter and
+-- k.limiter": that has no other plan than to look for one row after another, so locks are taken in that order.
 create or replace function pglimit.token_bucket_asked(
     keys text[], limiters text[], tokens_ns bigint[], windows_ns bigint[], asks bigint[], ends_ns bigint[],
     now_ns bigint default null

@@ -52,8 +52,10 @@ begin
     if writable and ahead_ns = 0 and unit between 1 and want and want % unit = 0
         and want <= _window_ns / nullif(_token_ns, 0) and _window_ns <= pglimit.max_window_ns() then
         update pglimit.token_bucket t
-        set full_ns = greatest(t.full_ns, t.at_ns, from_ns) + want * _token_ns, at_ns = greatest(t.at_ns, now_ns), padding = null
-        where t.key = _key and t.limiter = _limiter and t.token_ns = _token_ns and t.until_ns is not distinct from ends_ns
+        set full_ns = greatest(t.full_ns, t.at_ns, from_ns) + want * _token_ns, at_ns = greatest(t.at_ns, now_ns),
+            padding = null
+        where t.key = _key and t.limiter = _limiter
+            and t.token_ns = _token_ns and t.until_ns is not distinct from ends_ns
             and want <= pglimit.tokens_there(t.full_ns, greatest(t.at_ns, from_ns), _token_ns, _window_ns)
             and t.at_ns <= now_ns + pglimit.step_ns()
             -- Checked again after a wait:
@@ -84,8 +86,8 @@ begin
                 returning array[t.at_ns, there, t.full_ns, t.token_ns, t.at_ns, 0, coalesce(ends_ns, 0)] into taken;
             else -- as many as there are, if nobody has changed the row since the look
                 update pglimit.token_bucket t
-                set full_ns = greatest(t.full_ns, t.at_ns, from_ns) + there * _token_ns, at_ns = greatest(t.at_ns, now_ns),
-                    padding = null
+                set full_ns = greatest(t.full_ns, t.at_ns, from_ns) + there * _token_ns,
+                    at_ns = greatest(t.at_ns, now_ns), padding = null
                 where t.key = _key and t.limiter = _limiter and t.token_ns = _token_ns
                     and t.until_ns is not distinct from ends_ns and t.full_ns = seen[1] and t.at_ns = seen[3]
                 returning array[t.at_ns, there, t.full_ns, t.token_ns, t.at_ns, 0, coalesce(ends_ns, 0)] into taken;
@@ -114,7 +116,8 @@ begin
         if taken[7] = coalesce(ends_ns, 0) then
             owed_ns := greatest(owed_ns, taken[3]);
         end if;
-        there := greatest(0, least(want - taken[2], pglimit.tokens_there(owed_ns, from_ns, _token_ns, _window_ns))) / unit * unit;
+        there := greatest(0, least(want - taken[2],
+            pglimit.tokens_there(owed_ns, from_ns, _token_ns, _window_ns))) / unit * unit;
         owed_ns := owed_ns + there * _token_ns;
         update pglimit.token_bucket t set full_ns = owed_ns, at_ns = now_ns, until_ns = ends_ns
         where t.key = _key and t.limiter = _limiter

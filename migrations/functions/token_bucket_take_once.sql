@@ -29,11 +29,12 @@ begin
     if pglimit.writable() then
         lock table pglimit.token_bucket, pglimit.token_bucket_answers in row exclusive mode; -- see token_bucket_take
     end if;
-    taken := pglimit.token_bucket_denial(_key, _limiter, _token_ns, _window_ns, want, _calendar);
+    taken := pglimit.token_bucket_seen(_key, _limiter, _token_ns, _window_ns, want, _calendar);
     for look in 1 .. 2 loop
         select t.answer, t.until_ns, t.until_ns - t.ttl_ns as at_ns into kept
         from pglimit.token_bucket_answers t where t.key = _key and t.limiter = _limiter and t.id = _id;
-        now_ns := coalesce(taken[1], pglimit.clock_ns()); -- one date for the bucket and the ID
+        -- one date for the bucket and the ID
+        now_ns := case when taken[2] = 0 then taken[1] else pglimit.clock_ns() end;
         if kept.at_ns > now_ns + pglimit.step_ns() and pglimit.writable() then
             update pglimit.token_bucket_answers t set until_ns = now_ns + t.ttl_ns
             where t.key = _key and t.limiter = _limiter and t.id = _id and t.until_ns - t.ttl_ns > now_ns + pglimit.step_ns();
@@ -43,11 +44,11 @@ begin
             window_ns := kept.answer[8];
             return;
         end if;
-        exit when look = 2 or taken is not null;
+        exit when look = 2 or taken[2] = 0;
         patience := pglimit.token_bucket_lock(_key, _limiter, _token_ns);
     end loop;
     window_ns := _window_ns;
-    if taken is null then
+    if taken[2] is null then
         taken := pglimit.token_bucket_take(_key, _limiter, _token_ns, _window_ns, want, want, null, _calendar);
     end if;
     if taken[2] > 0 then

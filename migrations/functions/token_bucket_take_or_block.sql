@@ -26,24 +26,28 @@ begin
     if pglimit.writable() then
         lock table pglimit.token_bucket, pglimit.token_bucket_blocks in row exclusive mode; -- see token_bucket_take
     end if;
-    taken := pglimit.token_bucket_denial(_key, _limiter, _token_ns, _window_ns, unit, _calendar);
+    taken := pglimit.token_bucket_seen(_key, _limiter, _token_ns, _window_ns, unit, _calendar);
     for look in 1 .. 2 loop
         select t.until_ns, t.at_ns into block
         from pglimit.token_bucket_blocks t where t.key = _key and t.limiter = _limiter;
-        now_ns := coalesce(taken[1], pglimit.clock_ns()); -- one date for the bucket and the block
+        -- one date for the bucket and the block
+        now_ns := case when taken[2] = 0 then taken[1] else pglimit.clock_ns() end;
         blocked_ns := pglimit.token_bucket_blocked_ns(block.until_ns, block.at_ns, now_ns);
         if blocked_ns > 0 then
             if block.at_ns > now_ns + pglimit.step_ns() and pglimit.writable() then
                 block := pglimit.token_bucket_count_denial(_key, _limiter, null); -- moves the block
             end if;
-            taken := coalesce(taken, (pglimit.token_bucket_look(_key, _limiter, _token_ns, _calendar)).taken);
+            if taken[2] is null then
+                taken := pglimit.token_bucket_seen(_key, _limiter, _token_ns, _window_ns, unit, _calendar);
+            end if;
             taken[1] := now_ns;
+            taken[2] := 0;
             return;
         end if;
-        exit when look = 2 or taken is not null;
+        exit when look = 2 or taken[2] = 0;
         patience := pglimit.token_bucket_lock(_key, _limiter, _token_ns);
     end loop;
-    if taken is null then
+    if taken[2] is null then
         taken := pglimit.token_bucket_take(_key, _limiter, _token_ns, _window_ns, want, unit, null, _calendar);
     end if;
     if taken[2] = 0 and rule <> '{}' then

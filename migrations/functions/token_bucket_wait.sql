@@ -14,9 +14,7 @@ begin
     end if;
     for i in 1 .. cardinality(_keys) loop
         begin
-            insert into pglimit.token_bucket as t (key, limiter, full_ns, token_ns, at_ns)
-            values (_keys[i], coalesce(_limiters[i], _limiters[1]), 1, 1, 1)
-            on conflict (key, limiter) do update set at_ns = t.at_ns where false; -- which locks the row
+            perform pglimit.token_bucket_lock(_keys[i], coalesce(_limiters[i], _limiters[1]), 1);
             raise exception using errcode = 'PGLIM'; -- which undoes the lock, or the insert
         exception
             when sqlstate 'PGLIM' then null;

@@ -593,28 +593,42 @@ language sql immutable parallel safe return 86400000000000;
 --   - The row is ahead of the clock: the clock has stepped back since the write. The bucket owes now what it
 --     owed then, so all times of the row move by the step.
 --   - It is of a calendar window: full_ns - until_ns tokens were taken, and all come back at until_ns, its end. If the
---     caller's window ends at another time, they stay used until the later end. A bucket owes them since the last write.
---     The end does not move with the clock. But after a step back by more than window_step_ns it is the caller's, and for who has
---     no window the tokens are owed from now on: else a clock that was a year ahead would lock out for a year.
+--     caller's window ends at another time, they stay used until the later end. A bucket owes them since the last
+--     write. The end does not move with the clock. But after a step back by more than window_step_ns it is the
+--     caller's, and to a caller without a window the tokens are owed from now on: or a clock that was a year ahead
+--     locks out for a year.
 --   - Its lease has expired: its tokens count as spent when it expired.
---   - It has another price of a token: used tokens stay used, see read_full_ns.sql. In a window all that the bucket owes
---     or has leased counts.
+--   - It has another price of a token: used tokens stay used, see read_full_ns.sql. In a window all that the bucket
+--     owes or has leased counts.
 --
 -- b and the result are five numbers: full_ns, token_ns, at_ns, leased_ns (0: no lease) and until_ns (0: neither a lease
--- nor a window). full_ns of the result is not before its at_ns, or the end of its window, and that is not before
--- now_ns. What does not fit a bigint becomes the largest one, which denies every request.
-create or replace function pglimit.token_bucket_read(b bigint[], now_ns bigint, token_ns bigint, ends_ns bigint default null) returns bigint[]
+-- nor a window). All zeros: there is no row. full_ns of the result is not before its at_ns, or the end of its window,
+-- and that is not before now_ns. What does not fit a bigint becomes the largest one, which denies every request.
+create or replace function pglimit.token_bucket_read(
+    b bigint[], now_ns bigint, token_ns bigint, ends_ns bigint default null
+) returns bigint[]
 language plpgsql immutable parallel safe set search_path = '' as $$
 declare
-    full_ns bigint := b[1];
-    at_ns bigint := b[3];
-    leased_ns bigint := b[4];
-    until_ns bigint := b[5];
+    full_ns bigint;
+    at_ns bigint;
+    leased_ns bigint;
+    until_ns bigint;
     used numeric; -- tokens
 begin
+    if b[3] = 0 then
+        return array[coalesce(ends_ns, now_ns), token_ns, now_ns, 0, coalesce(ends_ns, 0)];
+    elsif b[4] = 0 and b[5] = 0 and ends_ns is null and b[3] - pglimit.step_ns() <= now_ns then
+        -- As a rule: no case below applies. (In each transaction, Postgres prepares each expression that it meets.)
+        now_ns := greatest(now_ns, b[3]);
+        full_ns := greatest(now_ns, pglimit.read_full_ns(b[1], b[2], b[3], now_ns, token_ns));
+        return array[full_ns, token_ns, now_ns, 0, 0];
+    end if;
+    full_ns := b[1]; at_ns := b[3]; leased_ns := b[4]; until_ns := b[5];
     if leased_ns = 0 and until_ns > 0 then
         used := full_ns - until_ns;
-        until_ns := case when at_ns - pglimit.window_step_ns() > now_ns then coalesce(ends_ns, until_ns) else until_ns end;
+        if at_ns - pglimit.window_step_ns() > now_ns then
+            until_ns := coalesce(ends_ns, until_ns);
+        end if;
         at_ns := case when at_ns - pglimit.step_ns() > now_ns then now_ns else at_ns end;
         now_ns := greatest(now_ns, at_ns);
         used := case when until_ns > now_ns then used else 0 end;
@@ -641,7 +655,8 @@ begin
     end if;
     return array[
         greatest(pglimit.read_full_ns(full_ns, b[2], at_ns, now_ns, token_ns), now_ns), token_ns, now_ns,
-        pglimit.read_full_ns(leased_ns, b[2], 0, 0, token_ns), case when leased_ns > 0 then until_ns else 0 end]; -- a lease is a debt of which nothing is refilled
+        pglimit.read_full_ns(leased_ns, b[2], 0, 0, token_ns), -- a lease is a debt of which nothing is refilled
+        case when leased_ns > 0 then until_ns else 0 end];
 end
 $$;
 -- +goose StatementEnd
@@ -787,43 +802,6 @@ end
 $$;
 -- +goose StatementEnd
 
--- Returns whether this transaction may write. On a standby it may not: decisions can only deny there.
-create or replace function pglimit.writable() returns boolean
-language sql stable parallel safe return pg_catalog.current_setting('transaction_read_only') = 'off';
-
--- +goose StatementBegin
--- Looks at a bucket. Returns the seven numbers of a denial of token_bucket_take if it lacks unit tokens. Else null;
--- also if its row was written before the clock stepped back, which a take corrects. Locks nothing. The parameters: as
--- for token_bucket_take.
-create or replace function pglimit.token_bucket_denial(
-    _key text, _limiter text, _token_ns bigint, _window_ns bigint, unit bigint, _calendar text
-) returns bigint[]
-language plpgsql set search_path = '' as $$
-declare
-    b bigint[];
-    now_ns bigint;
-    ends_ns bigint; -- of the window of the calendar
-    news bigint[]; -- what the row means now
-begin
-    select array[t.full_ns, t.token_ns, t.at_ns, coalesce(t.leased_ns, 0), coalesce(t.until_ns, 0)] into b
-    from pglimit.token_bucket t where t.key = _key and t.limiter = _limiter;
-    now_ns := pglimit.clock_ns();
-    ends_ns := pglimit.window_end_ns(_calendar, now_ns);
-    if b is null
-        or b[3] > now_ns + (case when b[4] = 0 and b[5] > 0 then pglimit.window_step_ns() else pglimit.step_ns() end)
-            and pglimit.writable() then
-        return null;
-    end if;
-    news := pglimit.token_bucket_read(b, now_ns, _token_ns, ends_ns);
-    if unit <= pglimit.tokens_there(
-        news[1], case when ends_ns is null then news[3] else news[5] end, _token_ns, greatest(0, _window_ns - news[4])) then
-        return null;
-    end if;
-    return array[news[3], 0] || case when ends_ns is not null and (b[4] > 0 or b[5] = 0) then news else b end;
-end
-$$;
--- +goose StatementEnd
-
 -- +goose StatementBegin
 -- Locks the row of a bucket, which is inserted, full, if it is missing. Returns null.
 create or replace function pglimit.token_bucket_lock(_key text, _limiter text, _token_ns bigint) returns text
@@ -839,34 +817,58 @@ end
 $$;
 -- +goose StatementEnd
 
--- +goose StatementBegin
--- Looks at a bucket and at the block of its key. Locks nothing. _token_ns and _calendar: as for token_bucket_take;
--- the row of a bucket is told to who has a calendar as it means in that window.
+-- Returns whether a row was written before the clock stepped back. b: as for token_bucket_read. The end of a calendar
+-- window stays where it is if the clock moves by less than a day, so such a row is right until then.
 --
--- taken: the seven numbers of a denial of token_bucket_take. blocked_ns: for how long the key is blocked (0: it is
--- not). If the clock has stepped back since that was written, the key is blocked for as long as it was then.
-create or replace function pglimit.token_bucket_look(
-    _key text, _limiter text, _token_ns bigint, _calendar text default null, out taken bigint[], out blocked_ns bigint
-)
-language plpgsql set search_path = '' set enable_seqscan = off set jit = off
-set row_security = off as $$ -- an error is better than rows that are not seen
+-- A single expression, so that the planner inlines it.
+create or replace function pglimit.token_bucket_ahead(b bigint[], now_ns bigint) returns boolean
+language sql immutable parallel safe
+return b[3] > now_ns + case when b[4] = 0 and b[5] > 0 then pglimit.window_step_ns() else pglimit.step_ns() end;
+
+-- Returns the seven numbers of token_bucket_take. b: the row after the call, as for token_bucket_read. granted: the
+-- tokens that the call took. The decision is dated no earlier than the grants that it counts, unless the clock has
+-- stepped back since. A bucket's row is told to a caller with a calendar as it means in that window.
+--
+-- A single expression, so that the planner inlines it.
+create or replace function pglimit.token_bucket_told(
+    b bigint[], granted bigint, now_ns bigint, token_ns bigint, ends_ns bigint
+) returns bigint[]
+language sql immutable parallel safe
+return array[case when b[3] > now_ns + pglimit.step_ns() then now_ns else greatest(now_ns, b[3]) end, granted] || case
+    when b[3] > 0 and ends_ns is not null and (b[4] > 0 or b[5] = 0 or b[3] > now_ns + pglimit.window_step_ns())
+        then pglimit.token_bucket_read(b, now_ns, token_ns, ends_ns)
+    else b
+end;
+
+-- Returns whether this transaction may write. On a standby it may not: decisions can only deny there.
+create or replace function pglimit.writable() returns boolean
+language sql stable parallel safe return pg_catalog.current_setting('transaction_read_only') = 'off';
+
+-- +goose StatementBegin
+-- Looks at a bucket. Returns the seven numbers of token_bucket_take. The second is 0 if unit tokens are not there,
+-- which is a denial; else null, also if the row was written before the clock stepped back, which a take corrects.
+-- Locks nothing. The parameters: as for token_bucket_take.
+create or replace function pglimit.token_bucket_seen(
+    _key text, _limiter text, _token_ns bigint, _window_ns bigint, unit bigint, _calendar text
+) returns bigint[]
+language plpgsql set search_path = '' as $$
 declare
-    bucket bigint[];
-    block record;
+    b bigint[];
     now_ns bigint;
     ends_ns bigint; -- of the window of the calendar
+    news bigint[]; -- what the row means now
+    denied boolean;
 begin
-    select array[t.full_ns, t.token_ns, t.at_ns, coalesce(t.leased_ns, 0), coalesce(t.until_ns, 0)] into bucket
+    select array[t.full_ns, t.token_ns, t.at_ns, coalesce(t.leased_ns, 0), coalesce(t.until_ns, 0)] into b
     from pglimit.token_bucket t where t.key = _key and t.limiter = _limiter;
-    select t.until_ns, t.at_ns into block
-    from pglimit.token_bucket_blocks t where t.key = _key and t.limiter = _limiter;
-    now_ns := pglimit.clock_ns();
+    now_ns := pglimit.clock_ns(); -- behind the look, see token_bucket_take
     ends_ns := pglimit.window_end_ns(_calendar, now_ns); -- without a row too: a time zone that is none is an error
-    if ends_ns is not null and (bucket[4] > 0 or bucket[5] = 0 or bucket[3] > now_ns + pglimit.window_step_ns()) then
-        bucket := pglimit.token_bucket_read(bucket, now_ns, _token_ns, ends_ns);
-    end if;
-    taken := array[now_ns, 0] || coalesce(bucket, '{0,0,0,0,0}');
-    blocked_ns := pglimit.token_bucket_blocked_ns(block.until_ns, block.at_ns, now_ns);
+    b := coalesce(b, '{0,0,0,0,0}');
+    news := pglimit.token_bucket_read(b, now_ns, _token_ns, ends_ns);
+    denied := not (pglimit.token_bucket_ahead(b, now_ns) and pglimit.writable()) and unit > pglimit.tokens_there(
+        news[1], case when ends_ns is null then news[3] else news[5] end, _token_ns, greatest(0, _window_ns - news[4]));
+    b := pglimit.token_bucket_told(b, case when denied then 0 end, now_ns, _token_ns, ends_ns);
+    return case when denied then b else now_ns || b[2:] end; -- only a decision is dated after the grants that it counts
 end
 $$;
 -- +goose StatementEnd
@@ -888,6 +890,46 @@ begin
             using errcode = 'serialization_failure', hint = 'Nothing was taken. Ask again.';
     end if;
     return true;
+end
+$$;
+-- +goose StatementEnd
+
+-- +goose StatementBegin
+-- Returns the buckets of a call for many, numbered from 1. limiters, tokens_ns, windows_ns, asks and ends_ns (null:
+-- none has a calendar window) have an element for each key, or one for all. from_ns: the window's end, else now_ns,
+-- see tokens_there.
+--
+-- A single select, so that the planner inlines it. It ends with "offset 0", so that it is read
+-- once, in the order of the numbers. Join rows to it by "key = any (array[k.key]) and limiter between k.limiter and
+-- k.limiter": that has no other plan than to look for one row after another, so locks are taken in that order.
+create or replace function pglimit.token_bucket_asked(
+    keys text[], limiters text[], tokens_ns bigint[], windows_ns bigint[], asks bigint[], ends_ns bigint[],
+    now_ns bigint default null
+) returns table (
+    number bigint, key text, limiter text, token_ns bigint, window_ns bigint, ask bigint, ends_ns bigint, from_ns bigint
+)
+language sql immutable parallel safe
+begin atomic
+    select u.number, u.key, coalesce(limiters[u.number], limiters[1]), coalesce(tokens_ns[u.number], tokens_ns[1]),
+        coalesce(windows_ns[u.number], windows_ns[1]), coalesce(asks[u.number], asks[1]),
+        e.ends_ns, coalesce(e.ends_ns, now_ns)
+    from unnest(keys) with ordinality u(key, number)
+    cross join lateral (select ends_ns[least(u.number, cardinality(ends_ns))] as ends_ns) e
+    offset 0;
+end;
+-- +goose StatementEnd
+
+-- +goose StatementBegin
+-- Reads rows of token_bucket: five numbers each, as for token_bucket_read. Zeros: there is none, or the key is null.
+-- Locks nothing. _keys, _limiters: as for token_bucket_decide.
+create or replace function pglimit.token_bucket_rows(_keys text[], _limiters text[]) returns bigint[]
+language plpgsql set search_path = '' set plan_cache_mode = force_generic_plan as $$
+begin
+    return array(
+        select array[coalesce(t.full_ns, 0), coalesce(t.token_ns, 0), coalesce(t.at_ns, 0), coalesce(t.leased_ns, 0),
+            coalesce(t.until_ns, 0)]
+        from pglimit.token_bucket_asked(_keys, _limiters, null, null, null, null) k
+        left join pglimit.token_bucket t on t.key = any (array[k.key]) and t.limiter between k.limiter and k.limiter);
 end
 $$;
 -- +goose StatementEnd
@@ -939,49 +981,41 @@ create or replace function pglimit.token_bucket_decide(
     _calendars text[] default null,
     out grants bigint[], out buckets bigint[]
 )
-language plpgsql set search_path = '' as $$
+language plpgsql set search_path = '' set plan_cache_mode = force_generic_plan as $$
 declare
     n constant int := cardinality(_keys);
     now_ns bigint;
     ends_ns bigint[]; -- of the windows of the calendars
-    b bigint[]; -- a row: five numbers as for token_bucket_read, zeros where there is none
-    seen bigint[]; -- the rows, one behind the other
-    news bigint[]; -- what they mean now, and with what is taken
-    rows bigint[]; -- as they are after the call
-    granted bigint[]; -- tokens of each bucket
-    asked boolean[]; -- buckets of which tokens are asked
+    -- Of each bucket:
+    rows bigint[]; -- the row as it was seen, then as it is written: see token_bucket_rows
+    fulls_ns bigint[]; -- when it is full again, with what is taken
+    froms_ns bigint[]; -- see tokens_there
+    rooms_ns bigint[]; -- the window, less what is leased
+    granted bigint[]; -- tokens
+    asked boolean[]; -- tokens are asked of it
+    b bigint[];
     g int; -- group
     fallen boolean; -- a request of it cannot be granted
     i int; -- bucket
-    k int; -- its row is the numbers k + 1 to k + 5
-    room_ns bigint;
     unit bigint;
-    from_ns bigint; -- see tokens_there
     written boolean;
     complete boolean;
+    said text;
 begin
+    _limiters := case cardinality(_limiters) when n then _limiters else array_fill(_limiters[1], array[n]) end;
+    _tokens_ns := case cardinality(_tokens_ns) when n then _tokens_ns else array_fill(_tokens_ns[1], array[n]) end;
+    _windows_ns := case cardinality(_windows_ns) when n then _windows_ns else array_fill(_windows_ns[1], array[n]) end;
     for try in case when sure then 1 else 2 end .. 2 loop
-        -- By element: a slice, and whatever is appended that is no element, copies the array.
-        seen := array_fill(0::bigint, array[n * 5]);
-        for i in 1 .. n loop
-            if _keys[i] is null then
-                b := null;
-            else
-                select array[t.full_ns, t.token_ns, t.at_ns, coalesce(t.leased_ns, 0), coalesce(t.until_ns, 0)] into b
-                from pglimit.token_bucket t where t.key = _keys[i] and t.limiter = coalesce(_limiters[i], _limiters[1]);
-            end if;
-            b := coalesce(b, array[0, coalesce(_tokens_ns[i], _tokens_ns[1]), 0, 0, 0]);
-            k := i * 5 - 5;
-            seen[k + 1] := b[1]; seen[k + 2] := b[2]; seen[k + 3] := b[3]; seen[k + 4] := b[4]; seen[k + 5] := b[5];
-        end loop;
+        rows := pglimit.token_bucket_rows(_keys, _limiters);
         now_ns := pglimit.clock_ns(); -- behind the look: compared with an older time, a new row would be ahead
         ends_ns := pglimit.window_ends_ns(_calendars, now_ns);
-        news := array_fill(0::bigint, array[n * 5]);
-        for i in 1 .. n loop
-            k := i * 5 - 5;
-            b := pglimit.token_bucket_read(array[seen[k + 1], seen[k + 2], seen[k + 3], seen[k + 4], seen[k + 5]], now_ns,
-                coalesce(_tokens_ns[i], _tokens_ns[1]), ends_ns[least(i, cardinality(ends_ns))]);
-            news[k + 1] := b[1]; news[k + 2] := b[2]; news[k + 3] := b[3]; news[k + 4] := b[4]; news[k + 5] := b[5];
+        i := 1;
+        foreach b slice 1 in array rows loop
+            b := pglimit.token_bucket_read(b, now_ns, _tokens_ns[i], ends_ns[least(i, cardinality(ends_ns))]);
+            fulls_ns[i] := b[1];
+            froms_ns[i] := case when b[4] = 0 and b[5] > 0 then b[5] else b[3] end;
+            rooms_ns[i] := _windows_ns[i] - b[4];
+            i := i + 1;
         end loop;
         grants := array_fill(0::bigint, array[cardinality(wants)]);
         granted := array_fill(0::bigint, array[n]);
@@ -991,25 +1025,22 @@ begin
         for j in 1 .. cardinality(wants) loop
             i := coalesce(members[j], j);
             continue when _keys[i] is null;
-            k := i * 5 - 5;
-            room_ns := coalesce(_windows_ns[i], _windows_ns[1]) - news[k + 4];
             unit := coalesce(units[j], greatest(1, wants[j]));
             -- A unit that is larger than the room would be used before leased tokens have come back.
-            if unit <= room_ns / news[k + 2] then
-                from_ns := case when news[k + 4] = 0 and news[k + 5] > 0 then news[k + 5] else news[k + 3] end;
+            if unit <= rooms_ns[i] / _tokens_ns[i] then
                 grants[j] := greatest(0, least(wants[j], pglimit.tokens_there(
-                    news[k + 1], from_ns, news[k + 2], room_ns + coalesce(aheads_ns[j], 0)))) / unit * unit;
+                    fulls_ns[i], froms_ns[i], _tokens_ns[i], rooms_ns[i] + coalesce(aheads_ns[j], 0)))) / unit * unit;
             end if;
             asked[i] := asked[i] or wants[j] > 0;
             granted[i] := granted[i] + grants[j];
-            news[k + 1] := news[k + 1] + grants[j] * news[k + 2];
+            fulls_ns[i] := fulls_ns[i] + grants[j] * _tokens_ns[i];
             continue when lasts is null;
             fallen := fallen or grants[j] = 0;
             continue when j < lasts[g];
             for f in coalesce(lasts[g - 1], 0) + 1 .. case when fallen then j else 0 end loop
                 i := coalesce(members[f], f);
                 granted[i] := granted[i] - grants[f];
-                news[i * 5 - 4] := news[i * 5 - 4] - grants[f] * news[i * 5 - 3];
+                fulls_ns[i] := fulls_ns[i] - grants[f] * _tokens_ns[i];
                 grants[f] := 0;
             end loop;
             g := g + 1;
@@ -1017,58 +1048,45 @@ begin
         end loop;
         complete := true;
         written := false;
-        rows := seen;
         for i in 1 .. n loop
-            k := i * 5 - 5;
-            if granted[i] > 0 then
-                b := array[news[k + 1], news[k + 2], news[k + 3], news[k + 4], news[k + 5]];
-            elsif asked[i] and seen[k + 3] > now_ns + (
-                case when seen[k + 4] = 0 and seen[k + 5] > 0 then pglimit.window_step_ns() else pglimit.step_ns() end)
-                and pglimit.writable() then
-                -- The clock has stepped back: a bucket's row keeps its price.
-                b := case when seen[k + 4] = 0 and seen[k + 5] > 0 then array[news[k + 1], news[k + 2], news[k + 3], news[k + 4], news[k + 5]]
-                    else pglimit.token_bucket_read(array[seen[k + 1], seen[k + 2], seen[k + 3], seen[k + 4], seen[k + 5]], now_ns, seen[k + 2]) end;
-            else
-                continue;
+            continue when not asked[i];
+            b := array[rows[i][1], rows[i][2], rows[i][3], rows[i][4], rows[i][5]];
+            continue when granted[i] = 0 and not (pglimit.token_bucket_ahead(b, now_ns) and pglimit.writable());
+            if granted[i] > 0 or b[4] = 0 and b[5] > 0 then
+                b := pglimit.token_bucket_read(b, now_ns, _tokens_ns[i], ends_ns[least(i, cardinality(ends_ns))]);
+                b[1] := fulls_ns[i];
+            else -- the clock has stepped back: a bucket's row keeps its price
+                b := pglimit.token_bucket_read(b, now_ns, b[2]);
             end if;
             written := true;
             exit when try = 1;
-            if seen[k + 3] = 0 then
+            if rows[i][3] = 0 then
                 insert into pglimit.token_bucket (key, limiter, full_ns, token_ns, at_ns, until_ns)
-                values (_keys[i], coalesce(_limiters[i], _limiters[1]), b[1], b[2], b[3], nullif(b[5], 0))
+                values (_keys[i], _limiters[i], b[1], b[2], b[3], nullif(b[5], 0))
                 on conflict do nothing;
             else
                 update pglimit.token_bucket t
-                set full_ns = b[1], token_ns = b[2], at_ns = b[3], leased_ns = nullif(b[4], 0), until_ns = nullif(b[5], 0),
-                    padding = null
-                where t.key = _keys[i] and t.limiter = coalesce(_limiters[i], _limiters[1]) -- and it is as it was seen
+                set full_ns = b[1], token_ns = b[2], at_ns = b[3],
+                    leased_ns = nullif(b[4], 0), until_ns = nullif(b[5], 0), padding = null
+                where t.key = _keys[i] and t.limiter = _limiters[i] -- and it is as it was seen
                     and array[t.full_ns, t.token_ns, t.at_ns, coalesce(t.leased_ns, 0), coalesce(t.until_ns, 0)]
-                        = array[seen[k + 1], seen[k + 2], seen[k + 3], seen[k + 4], seen[k + 5]];
+                        = array[rows[i][1], rows[i][2], rows[i][3], rows[i][4], rows[i][5]];
             end if;
             complete := complete and found;
-            rows[k + 1] := b[1]; rows[k + 2] := b[2]; rows[k + 3] := b[3]; rows[k + 4] := b[4]; rows[k + 5] := b[5];
+            rows[i][1] := b[1]; rows[i][2] := b[2]; rows[i][3] := b[3]; rows[i][4] := b[4]; rows[i][5] := b[5];
         end loop;
         -- It may have waited; behind a lock it has not.
         exit when not written or try = 2 and (sure and complete or pglimit.in_time(now_ns, complete));
         for i in 1 .. n loop
             continue when not asked[i];
-            insert into pglimit.token_bucket as t (key, limiter, full_ns, token_ns, at_ns)
-            values (_keys[i], coalesce(_limiters[i], _limiters[1]), now_ns, coalesce(_tokens_ns[i], _tokens_ns[1]), now_ns)
-            on conflict (key, limiter) do update set at_ns = t.at_ns where false; -- which locks the row
+            said := pglimit.token_bucket_lock(_keys[i], _limiters[i], _tokens_ns[i]);
         end loop;
     end loop;
-    for i in 1 .. case when ends_ns is not null then n else 0 end loop
-        k := i * 5 - 5;
-        if ends_ns[least(i, cardinality(ends_ns))] is not null and seen[k + 3] > 0
-            and (seen[k + 4] > 0 or seen[k + 5] = 0 or seen[k + 3] > now_ns + pglimit.window_step_ns()) then
-            -- A bucket's row, or one that was far ahead, is told as it means in the asker's window.
-            b := array[news[k + 1], news[k + 2], news[k + 3], news[k + 4], news[k + 5]];
-            rows[k + 1] := b[1]; rows[k + 2] := b[2]; rows[k + 3] := b[3]; rows[k + 4] := b[4]; rows[k + 5] := b[5];
-        end if;
-    end loop;
-    select array_agg(array[x, news[x * 5 - 2], granted[x], rows[x * 5 - 4], rows[x * 5 - 3], rows[x * 5 - 2], rows[x * 5 - 1],
-        rows[x * 5]] order by x)
-    into buckets from generate_series(1, n) x where _keys[x] is not null;
+    buckets := array(
+        select x || pglimit.token_bucket_told(
+            array[rows[x][1], rows[x][2], rows[x][3], rows[x][4], rows[x][5]], granted[x], now_ns,
+            _tokens_ns[x], ends_ns[least(x, cardinality(ends_ns))])
+        from generate_series(1, n) x where _keys[x] is not null);
 end
 $$;
 -- +goose StatementEnd
@@ -1145,8 +1163,10 @@ begin
     if writable and ahead_ns = 0 and unit between 1 and want and want % unit = 0
         and want <= _window_ns / nullif(_token_ns, 0) and _window_ns <= pglimit.max_window_ns() then
         update pglimit.token_bucket t
-        set full_ns = greatest(t.full_ns, t.at_ns, from_ns) + want * _token_ns, at_ns = greatest(t.at_ns, now_ns), padding = null
-        where t.key = _key and t.limiter = _limiter and t.token_ns = _token_ns and t.until_ns is not distinct from ends_ns
+        set full_ns = greatest(t.full_ns, t.at_ns, from_ns) + want * _token_ns, at_ns = greatest(t.at_ns, now_ns),
+            padding = null
+        where t.key = _key and t.limiter = _limiter
+            and t.token_ns = _token_ns and t.until_ns is not distinct from ends_ns
             and want <= pglimit.tokens_there(t.full_ns, greatest(t.at_ns, from_ns), _token_ns, _window_ns)
             and t.at_ns <= now_ns + pglimit.step_ns()
             -- Checked again after a wait:
@@ -1177,8 +1197,8 @@ begin
                 returning array[t.at_ns, there, t.full_ns, t.token_ns, t.at_ns, 0, coalesce(ends_ns, 0)] into taken;
             else -- as many as there are, if nobody has changed the row since the look
                 update pglimit.token_bucket t
-                set full_ns = greatest(t.full_ns, t.at_ns, from_ns) + there * _token_ns, at_ns = greatest(t.at_ns, now_ns),
-                    padding = null
+                set full_ns = greatest(t.full_ns, t.at_ns, from_ns) + there * _token_ns,
+                    at_ns = greatest(t.at_ns, now_ns), padding = null
                 where t.key = _key and t.limiter = _limiter and t.token_ns = _token_ns
                     and t.until_ns is not distinct from ends_ns and t.full_ns = seen[1] and t.at_ns = seen[3]
                 returning array[t.at_ns, there, t.full_ns, t.token_ns, t.at_ns, 0, coalesce(ends_ns, 0)] into taken;
@@ -1207,7 +1227,8 @@ begin
         if taken[7] = coalesce(ends_ns, 0) then
             owed_ns := greatest(owed_ns, taken[3]);
         end if;
-        there := greatest(0, least(want - taken[2], pglimit.tokens_there(owed_ns, from_ns, _token_ns, _window_ns))) / unit * unit;
+        there := greatest(0, least(want - taken[2],
+            pglimit.tokens_there(owed_ns, from_ns, _token_ns, _window_ns))) / unit * unit;
         owed_ns := owed_ns + there * _token_ns;
         update pglimit.token_bucket t set full_ns = owed_ns, at_ns = now_ns, until_ns = ends_ns
         where t.key = _key and t.limiter = _limiter
@@ -1247,24 +1268,28 @@ begin
     if pglimit.writable() then
         lock table pglimit.token_bucket, pglimit.token_bucket_blocks in row exclusive mode; -- see token_bucket_take
     end if;
-    taken := pglimit.token_bucket_denial(_key, _limiter, _token_ns, _window_ns, unit, _calendar);
+    taken := pglimit.token_bucket_seen(_key, _limiter, _token_ns, _window_ns, unit, _calendar);
     for look in 1 .. 2 loop
         select t.until_ns, t.at_ns into block
         from pglimit.token_bucket_blocks t where t.key = _key and t.limiter = _limiter;
-        now_ns := coalesce(taken[1], pglimit.clock_ns()); -- one date for the bucket and the block
+        -- one date for the bucket and the block
+        now_ns := case when taken[2] = 0 then taken[1] else pglimit.clock_ns() end;
         blocked_ns := pglimit.token_bucket_blocked_ns(block.until_ns, block.at_ns, now_ns);
         if blocked_ns > 0 then
             if block.at_ns > now_ns + pglimit.step_ns() and pglimit.writable() then
                 block := pglimit.token_bucket_count_denial(_key, _limiter, null); -- moves the block
             end if;
-            taken := coalesce(taken, (pglimit.token_bucket_look(_key, _limiter, _token_ns, _calendar)).taken);
+            if taken[2] is null then
+                taken := pglimit.token_bucket_seen(_key, _limiter, _token_ns, _window_ns, unit, _calendar);
+            end if;
             taken[1] := now_ns;
+            taken[2] := 0;
             return;
         end if;
-        exit when look = 2 or taken is not null;
+        exit when look = 2 or taken[2] = 0;
         patience := pglimit.token_bucket_lock(_key, _limiter, _token_ns);
     end loop;
-    if taken is null then
+    if taken[2] is null then
         taken := pglimit.token_bucket_take(_key, _limiter, _token_ns, _window_ns, want, unit, null, _calendar);
     end if;
     if taken[2] = 0 and rule <> '{}' then
@@ -1457,6 +1482,26 @@ from (
 ) p
 cross join unnest(p.holders, p.tokens, p.weights, p.since_ns, p.until_ns) h (holder, token, weight, since_ns, until_ns)
 where h.until_ns - p.step_ns > p.now_ns;
+
+-- +goose StatementBegin
+-- Looks at a bucket and at the block of its key. Locks nothing. _token_ns and _calendar: as for token_bucket_take.
+--
+-- taken: the seven numbers of token_bucket_take, of which none were granted. blocked_ns: for how long the key is
+-- blocked (0: it is not).
+create or replace function pglimit.token_bucket_look(
+    _key text, _limiter text, _token_ns bigint, _calendar text default null, out taken bigint[], out blocked_ns bigint
+)
+language plpgsql set search_path = '' set enable_seqscan = off set jit = off
+set row_security = off as $$ -- an error is better than rows that are not seen
+begin
+    taken := pglimit.token_bucket_seen(_key, _limiter, _token_ns, null, null, _calendar);
+    taken[2] := 0;
+    blocked_ns := coalesce((
+        select pglimit.token_bucket_blocked_ns(t.until_ns, t.at_ns, taken[1])
+        from pglimit.token_bucket_blocks t where t.key = _key and t.limiter = _limiter), 0);
+end
+$$;
+-- +goose StatementEnd
 
 -- +goose StatementBegin
 -- Looks at a bucket without taking anything. Parameters and result are as for pglimit.allow; allowed says whether n
@@ -1913,30 +1958,6 @@ $$;
 -- +goose StatementEnd
 
 -- +goose StatementBegin
--- Returns the buckets of a call for many, numbered from 1. limiters, tokens_ns, windows_ns, asks and ends_ns (null:
--- none has a calendar window) have an element for each key, or one for all. from_ns: the window's end, else now_ns,
--- see tokens_there.
---
--- A single select, so that the planner inlines it. It ends with "offset 0", so that it is read
--- once, in the order of the numbers.
-create or replace function pglimit.token_bucket_asked(
-    keys text[], limiters text[], tokens_ns bigint[], windows_ns bigint[], asks bigint[], ends_ns bigint[],
-    now_ns bigint default null
-) returns table (
-    number bigint, key text, limiter text, token_ns bigint, window_ns bigint, ask bigint, ends_ns bigint, from_ns bigint
-)
-language sql immutable parallel safe
-begin atomic
-    select u.number, u.key, coalesce(limiters[u.number], limiters[1]), coalesce(tokens_ns[u.number], tokens_ns[1]),
-        coalesce(windows_ns[u.number], windows_ns[1]), coalesce(asks[u.number], asks[1]),
-        e.ends_ns, coalesce(e.ends_ns, now_ns)
-    from unnest(keys) with ordinality u(key, number)
-    cross join lateral (select ends_ns[least(u.number, cardinality(ends_ns))] as ends_ns) e
-    offset 0;
-end;
--- +goose StatementEnd
-
--- +goose StatementBegin
 -- Gives back tokens that were granted and not used: what they are due is explained in
 -- strategies/internal/rows/sql/give_back.sql, which does the same for tables without leases.
 --
@@ -2083,7 +2104,8 @@ $$;
 --    for all that is asked. A row that does not have enough is not locked, and what is locked is checked again after a
 --    wait. With groups (lasts), it updates nothing unless a look of the same statement finds that all rows are so.
 -- 2. A look inserts rows that are missing, if there is enough for all that is asked, and denies where tokens are
---    lacking for the one request of a bucket. Not with groups, nor for one bucket.
+--    lacking for the one request of a bucket. Not with groups, nor for one bucket. (3 can do that too, but takes half
+--    as long again for many new keys.)
 -- 3. All else is for token_bucket_decide.
 --
 -- So a call waits for another one at the first key that both have. Behind 1, locks are not in the order of the keys
@@ -2096,12 +2118,13 @@ $$;
 -- or nothing.
 -- sure: all is for token_bucket_decide. patience: as for token_bucket_take; null only for one bucket, or with sure.
 --
--- usual: four numbers for each bucket of the usual case: its number, full_ns, at_ns, the time of the decision, and
--- until_ns (0: its limit has no calendar window).
+-- usual: four numbers for each bucket of the usual case: its number, full_ns, at_ns, which is the time of the decision,
+-- and until_ns (0: its limit has no calendar window).
 -- rest, grants: the other buckets, and grants, as of token_bucket_decide (without wants, grants mean nothing).
 create or replace function pglimit.token_bucket_take_many(
     _keys text[], _limiters text[], _tokens_ns bigint[], _windows_ns bigint[], asks bigint[],
-    members bigint[], wants bigint[], units bigint[], aheads_ns bigint[], lasts bigint[], sure boolean, patience text, _calendars text[] default null,
+    members bigint[], wants bigint[], units bigint[], aheads_ns bigint[], lasts bigint[], sure boolean, patience text,
+    _calendars text[] default null,
     out usual bigint[], out rest bigint[], out grants bigint[]
 )
 language plpgsql set search_path = '' set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off as $$
@@ -2109,8 +2132,8 @@ declare
     now_ns bigint := pglimit.clock_ns();
     ends_ns bigint[] := pglimit.window_ends_ns(_calendars, now_ns);
     n constant int := cardinality(_keys);
-    writable constant boolean := not sure and 0 < any (asks) -- where nothing is asked, 3 looks, at two thirds of the price
-        and pglimit.writable();
+    -- Where nothing is asked, 3 looks, at two thirds of the price.
+    writable constant boolean := not sure and 0 < any (asks) and pglimit.writable();
     done int := 0; -- buckets that are decided
     missing int;
     inserted int;
@@ -2124,17 +2147,22 @@ begin
             select * from pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, asks, ends_ns, now_ns)
         ), updates as (
             update pglimit.token_bucket t
-            set full_ns = greatest(t.full_ns, t.at_ns, k.from_ns) + k.ask * k.token_ns, at_ns = greatest(t.at_ns, now_ns), padding = null
+            set full_ns = greatest(t.full_ns, t.at_ns, k.from_ns) + k.ask * k.token_ns,
+                at_ns = greatest(t.at_ns, now_ns), padding = null
             from asked k
             where t.key = any (array[k.key]) and t.limiter between k.limiter and k.limiter and t.token_ns = k.token_ns
                 and t.until_ns is not distinct from k.ends_ns and t.at_ns <= pglimit.clock_ns() + pglimit.step_ns()
-                and k.ask between 1 and pglimit.tokens_there(t.full_ns, greatest(t.at_ns, k.from_ns), k.token_ns, k.window_ns)
+                and k.ask between 1 and pglimit.tokens_there(
+                    t.full_ns, greatest(t.at_ns, k.from_ns), k.token_ns, k.window_ns)
                 and (lasts is null or n = (
                     select count(*)
                     from asked k
-                    join pglimit.token_bucket t on t.key = any (array[k.key]) and t.limiter between k.limiter and k.limiter and t.token_ns = k.token_ns
-                    where t.until_ns is not distinct from k.ends_ns and t.at_ns <= now_ns + pglimit.step_ns()
-                        and k.ask between 1 and pglimit.tokens_there(t.full_ns, greatest(t.at_ns, k.from_ns), k.token_ns, k.window_ns)
+                    join pglimit.token_bucket t
+                        on t.key = any (array[k.key]) and t.limiter between k.limiter and k.limiter
+                    where t.token_ns = k.token_ns and t.until_ns is not distinct from k.ends_ns
+                        and t.at_ns <= now_ns + pglimit.step_ns()
+                        and k.ask between 1 and pglimit.tokens_there(
+                            t.full_ns, greatest(t.at_ns, k.from_ns), k.token_ns, k.window_ns)
                 ))
             returning array[k.number, t.full_ns, t.at_ns, coalesce(k.ends_ns, 0)] as "row"
         )
@@ -2143,8 +2171,10 @@ begin
             return;
         end if;
     elsif writable and n = 1 and asks[1] between 1 and _windows_ns[1] / _tokens_ns[1]
-        and 1 = all (array[cardinality(_limiters), cardinality(_tokens_ns), cardinality(_windows_ns), cardinality(asks)]) then
-        rest := array[1 || pglimit.token_bucket_take(_keys[1], _limiters[1], _tokens_ns[1], _windows_ns[1], asks[1], asks[1], null, _calendars[1])];
+        and 1 = all (array[cardinality(_limiters), cardinality(_tokens_ns), cardinality(_windows_ns),
+            cardinality(asks)]) then
+        rest := array[1 || pglimit.token_bucket_take(
+            _keys[1], _limiters[1], _tokens_ns[1], _windows_ns[1], asks[1], asks[1], null, _calendars[1])];
         if rest[1][3] > 0 or wants is null then
             return;
         end if;
@@ -2152,7 +2182,8 @@ begin
     end if;
     if (sure is not null and pglimit.token_bucket_valid(
         _keys, _limiters, _tokens_ns, _windows_ns, asks, members, wants, units, aheads_ns, lasts, _calendars)) is not true then
-        raise exception 'token_bucket_take_many: an argument is null, too short or negative' using errcode = 'invalid_parameter_value';
+        raise exception 'token_bucket_take_many: an argument is null, too short or negative'
+            using errcode = 'invalid_parameter_value';
     elsif writable and n > 1 then
         patience := pg_catalog.set_config('lock_timeout', '1ms', true);
         for i in 1 .. done loop
@@ -2167,7 +2198,8 @@ begin
             from pglimit.token_bucket_asked(_keys, _limiters, _tokens_ns, _windows_ns, asks, ends_ns, now_ns) k
             left join pglimit.token_bucket t on t.key = any (array[k.key]) and t.limiter between k.limiter and k.limiter
             where t.key is null and k.key is not null and k.ask between 1 and k.window_ns / k.token_ns
-                or wants is null and t.token_ns = k.token_ns and t.until_ns is not distinct from k.ends_ns and t.at_ns <= pglimit.clock_ns() + pglimit.step_ns()
+                or wants is null and t.token_ns = k.token_ns and t.until_ns is not distinct from k.ends_ns
+                and t.at_ns <= pglimit.clock_ns() + pglimit.step_ns()
                 and k.ask > pglimit.tokens_there(t.full_ns, greatest(t.at_ns, k.from_ns), k.token_ns, k.window_ns)
         ), inserts as (
             insert into pglimit.token_bucket (key, limiter, full_ns, token_ns, at_ns, until_ns)
@@ -2179,8 +2211,10 @@ begin
             returning 1
         )
         select done + count(*), count(*) filter (where s.missing), (select count(*) from inserts), array_agg(case
-            when s.missing then array[s.number, now_ns, s.ask, s.from_ns + s.ask * s.token_ns, s.token_ns, now_ns, 0, coalesce(s.ends_ns, 0)]
-            else array[s.number, greatest(s.at_ns, now_ns), 0, s.full_ns, s.token_ns, s.at_ns, 0, coalesce(s.ends_ns, 0)]
+            when s.missing then array[s.number, now_ns, s.ask, s.from_ns + s.ask * s.token_ns, s.token_ns, now_ns,
+                0, coalesce(s.ends_ns, 0)]
+            else array[s.number, greatest(s.at_ns, now_ns), 0, s.full_ns, s.token_ns, s.at_ns,
+                0, coalesce(s.ends_ns, 0)]
         end)
         into done, missing, inserted, rest from seen s;
         if (missing = 0 or pglimit.in_time(now_ns, inserted = missing)) and done = n then
@@ -2234,11 +2268,12 @@ begin
     if pglimit.writable() then
         lock table pglimit.token_bucket, pglimit.token_bucket_answers in row exclusive mode; -- see token_bucket_take
     end if;
-    taken := pglimit.token_bucket_denial(_key, _limiter, _token_ns, _window_ns, want, _calendar);
+    taken := pglimit.token_bucket_seen(_key, _limiter, _token_ns, _window_ns, want, _calendar);
     for look in 1 .. 2 loop
         select t.answer, t.until_ns, t.until_ns - t.ttl_ns as at_ns into kept
         from pglimit.token_bucket_answers t where t.key = _key and t.limiter = _limiter and t.id = _id;
-        now_ns := coalesce(taken[1], pglimit.clock_ns()); -- one date for the bucket and the ID
+        -- one date for the bucket and the ID
+        now_ns := case when taken[2] = 0 then taken[1] else pglimit.clock_ns() end;
         if kept.at_ns > now_ns + pglimit.step_ns() and pglimit.writable() then
             update pglimit.token_bucket_answers t set until_ns = now_ns + t.ttl_ns
             where t.key = _key and t.limiter = _limiter and t.id = _id and t.until_ns - t.ttl_ns > now_ns + pglimit.step_ns();
@@ -2248,11 +2283,11 @@ begin
             window_ns := kept.answer[8];
             return;
         end if;
-        exit when look = 2 or taken is not null;
+        exit when look = 2 or taken[2] = 0;
         patience := pglimit.token_bucket_lock(_key, _limiter, _token_ns);
     end loop;
     window_ns := _window_ns;
-    if taken is null then
+    if taken[2] is null then
         taken := pglimit.token_bucket_take(_key, _limiter, _token_ns, _window_ns, want, want, null, _calendar);
     end if;
     if taken[2] > 0 then
@@ -2282,9 +2317,7 @@ begin
     end if;
     for i in 1 .. cardinality(_keys) loop
         begin
-            insert into pglimit.token_bucket as t (key, limiter, full_ns, token_ns, at_ns)
-            values (_keys[i], coalesce(_limiters[i], _limiters[1]), 1, 1, 1)
-            on conflict (key, limiter) do update set at_ns = t.at_ns where false; -- which locks the row
+            perform pglimit.token_bucket_lock(_keys[i], coalesce(_limiters[i], _limiters[1]), 1);
             raise exception using errcode = 'PGLIM'; -- which undoes the lock, or the insert
         exception
             when sqlstate 'PGLIM' then null;
@@ -2339,7 +2372,6 @@ drop function pglimit.token_bucket_take_many;
 drop function pglimit.token_bucket_valid;
 drop function pglimit.token_bucket_lease;
 drop function pglimit.token_bucket_give_back;
-drop function pglimit.token_bucket_asked;
 drop function pglimit.set_limits;
 drop function pglimit.schema_version;
 drop function pglimit.reset;
@@ -2358,6 +2390,7 @@ drop function pglimit.limit_reason;
 drop function pglimit.instance_lives;
 drop function pglimit.explain_limit;
 drop function pglimit.peek;
+drop function pglimit.token_bucket_look;
 drop view pglimit.holders;
 drop function pglimit.enable_limit;
 drop function pglimit.delete_limit;
@@ -2371,12 +2404,15 @@ drop function pglimit.transaction_settings;
 drop function pglimit.token_bucket_valid_one;
 drop function pglimit.token_bucket_decide;
 drop function pglimit.window_ends_ns;
+drop function pglimit.token_bucket_rows;
+drop function pglimit.token_bucket_asked;
 drop function pglimit.in_time;
 drop function pglimit.max_window_ns;
-drop function pglimit.token_bucket_look;
-drop function pglimit.token_bucket_lock;
-drop function pglimit.token_bucket_denial;
+drop function pglimit.token_bucket_seen;
 drop function pglimit.writable;
+drop function pglimit.token_bucket_told;
+drop function pglimit.token_bucket_ahead;
+drop function pglimit.token_bucket_lock;
 drop function pglimit.token_bucket_count_denial;
 drop function pglimit.token_bucket_blocked_ns;
 drop function pglimit.token_bucket_decision;

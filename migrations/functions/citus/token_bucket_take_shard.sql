@@ -45,7 +45,6 @@ begin
     for i in 1 .. coalesce(cardinality(rest) / 8, 0) loop
         _keys[rest[i][1]] := null;
     end loop;
-    said := pg_catalog.set_config('plan_cache_mode', 'force_custom_plan', true); -- or a plan is made, and kept, in each call
     taken := pglimit.token_bucket_decide(_keys, _limiters, _tokens_ns, _windows_ns, members,
         coalesce(wants, array(select coalesce(asks[i], asks[1]) from generate_series(1, n) i)), units, aheads_ns, null, wants is not null or n = 1, _calendars);
     grants := taken.grants;
