@@ -477,6 +477,8 @@ begin
             -- Checked again after a wait:
             and pglimit.is_now(now_ns, at_ns)
         returning array[t.at_ns, want, t.full_ns, t.token_ns, t.at_ns, 0, coalesce(ends_ns, 0)] into taken;
+    elsif writable and want > 0 then
+        update pglimit.token_bucket set limiter = limiter where false; -- before the read
     end if;
     if taken is null and ahead_ns = 0 then
         select array[t.full_ns, t.token_ns, t.at_ns, t.until_ns] into seen
@@ -515,15 +517,13 @@ begin
             and ahead_ns between 0 and pglimit.max_window_ns()) is not true then
             raise exception 'token_bucket_take: want % in units of %, token_ns %, window_ns %, ahead_ns %',
                 want, unit, _token_ns, _window_ns, ahead_ns using errcode = 'invalid_parameter_value';
-        elsif want > 0 and writable and ahead_ns > 0 then
-            update pglimit.token_bucket set limiter = limiter where false; -- before the read
         end if;
         seen := (pglimit.token_bucket_decide(array[_key], array[_limiter], array[_token_ns], array[_window_ns],
             null, array[want], array[unit], array[ahead_ns], null, true,
             case when _calendar is not null then array[_calendar] end)).buckets;
         taken := array[seen[1][2], seen[1][3], seen[1][4], seen[1][5], seen[1][6], seen[1][7], seen[1][8]];
     elsif pglimit.clock_ns() > taken[1] + pglimit.step_ns() then
-        -- The write has waited for a call that changed nothing in the end, so it is dated too early. Behind the lock
+        -- The write has waited, so it is dated too early. Behind the lock
         -- it is dated as of now, in the calendar window of now, and gets what has come back since of what it lacks.
         now_ns := pglimit.clock_ns();
         ends_ns := pglimit.window_end_ns(_calendar, now_ns);

@@ -10,14 +10,14 @@
 -- decides. A key that a Go Limiter with Config.Block has blocked is denied; this function counts no denials.
 --
 -- A grant waits for any call that holds the row, and locks it until the transaction ends; a rollback undoes it. (A
--- transaction that takes from several keys must name them in one order, as every other does.) A denial locks and
+-- transaction that takes from several keys must name them in one order, as every other does.) A denial locks no row and
 -- writes nothing, unless another call took the tokens meanwhile, or, once, the clock has stepped back since the key's
--- last write. Call it in FROM: "select (pglimit.allow(...)).*" calls it once for each column.
+-- last write; or a rule that is only observed takes from its own bucket beside it. Call it in FROM: "select (pglimit.allow(...)).*" calls it once for each column.
 --
 -- allowed: whether the tokens were granted. granted: n or 0. remaining: tokens in the bucket after it. retry_after: the
 -- time from "at" until n tokens are there, if nobody takes any, and the key is not blocked. reset_after: until the
 -- bucket is full. "at": the database's clock at the decision. observed: what a rule of the table that is only observed
--- would have allowed; null: there is none. Fails with SQLSTATE 22023, and has taken nothing, if limiter, key
+-- would have allowed; null: there is none, or a rule decides without a limit. Fails with SQLSTATE 22023, and has taken nothing, if limiter, key
 -- or n is null, an argument is nonsense, or there is no limit; with 55000, naming the row, if the rule that decides
 -- cannot be read.
 create or replace function pglimit.allow(

@@ -2,13 +2,13 @@
 --
 -- True of every take, of one bucket or of many:
 --
---   - A grant locks the rows of its buckets until the transaction ends, or inserts them. A denial locks nothing,
+--   - A grant locks the rows of its buckets until the transaction ends, or inserts them. A denial locks no row,
 --     unless another call changed the row while this one waited, or there is something to write: denials that are
---     counted, and, once, a row that was written before the clock stepped back.
+--     counted, and, once, a row that was written before the clock stepped back. (With sure, see token_bucket_decide.)
 --   - A grant is decided by the row behind its lock, a denial by a plain read and the clock behind that. It may deny by
 --     a row that is being changed: a take can only leave less, and what comes back counts from its commit on.
---   - Several buckets are locked in the bytewise order of key and limiter. Who locks out of order waits for a
---     millisecond only: see token_bucket_take_many.
+--   - One call locks several buckets in the bytewise order of key and limiter, or waits for a millisecond only: see
+--     token_bucket_take_many. A transaction of several calls must keep to an order by itself.
 --   - What a row means to a call with another price, or after the clock stepped back: see token_bucket_read.
 --
 -- 1. The usual case is one update: of a row with the same price, no lease, and enough for all. A row that does not
@@ -29,9 +29,9 @@
 -- Returns seven numbers: the time of the decision, the tokens granted, and full_ns, token_ns, at_ns, leased_ns and
 -- until_ns of the row after it (0: null, or there is no row). Other functions call them taken.
 --
--- True of all functions here: what reads before it writes first takes the table's lock that a write takes, because
+-- True of all functions of token_bucket: what reads before it writes first takes the table's lock that a write takes, because
 -- a read that becomes a write can deadlock with REINDEX. Without enable_seqscan = off, a session would keep a plan that
--- was made while the table was small. set_config is assigned to something: "perform" is a query of its own.
+-- was made while the table was small. Here set_config is assigned to something: "perform" is a query of its own.
 create or replace function pglimit.token_bucket_take(
     _key text, _limiter text, _token_ns bigint, _window_ns bigint, want bigint, unit bigint, patience text,
     _calendar text default null, relaxed boolean default false, ahead_ns bigint default 0
@@ -61,6 +61,8 @@ begin
             -- Checked again after a wait:
             and pglimit.clock_ns() - now_ns between -pglimit.step_ns() and pglimit.late_ns()
         returning array[t.at_ns, want, t.full_ns, t.token_ns, t.at_ns, 0, coalesce(ends_ns, 0)] into taken;
+    elsif writable and want > 0 then
+        lock table pglimit.token_bucket in row exclusive mode; -- before the read
     end if;
     if taken is null and ahead_ns = 0 then
         select array[t.full_ns, t.token_ns, t.at_ns, t.until_ns] into seen
@@ -99,15 +101,13 @@ begin
             and ahead_ns between 0 and pglimit.max_window_ns()) is not true then
             raise exception 'token_bucket_take: want % in units of %, token_ns %, window_ns %, ahead_ns %',
                 want, unit, _token_ns, _window_ns, ahead_ns using errcode = 'invalid_parameter_value';
-        elsif want > 0 and writable and ahead_ns > 0 then
-            lock table pglimit.token_bucket in row exclusive mode; -- before the read
         end if;
         seen := (pglimit.token_bucket_decide(array[_key], array[_limiter], array[_token_ns], array[_window_ns],
             null, array[want], array[unit], array[ahead_ns], null, true,
             case when _calendar is not null then array[_calendar] end)).buckets;
         taken := array[seen[1][2], seen[1][3], seen[1][4], seen[1][5], seen[1][6], seen[1][7], seen[1][8]];
     elsif pglimit.clock_ns() > taken[1] + pglimit.step_ns() then
-        -- The write has waited for a call that changed nothing in the end, so it is dated too early. Behind the lock
+        -- The write has waited, so it is dated too early. Behind the lock
         -- it is dated as of now, in the calendar window of now, and gets what has come back since of what it lacks.
         now_ns := pglimit.clock_ns();
         ends_ns := pglimit.window_end_ns(_calendar, now_ns);

@@ -1,5 +1,5 @@
--- Takes from many buckets in one call, as of one reading of the clock, or as of the last write of a row if that is
--- later.
+-- Takes from many buckets in one call. Each of its steps is as of one reading of the clock, or as of the last write of
+-- a row if that is later.
 --
 -- 1. The usual case is one update, in the order of the keys, of the rows with the same price, no lease, and enough
 --    for all that is asked. A row that does not have enough is not locked, and what is locked is checked again after a
@@ -21,7 +21,8 @@
 --
 -- usual: four numbers for each bucket of the usual case: its number, full_ns, at_ns, which is the time of the decision,
 -- and until_ns (0: its limit has no calendar window).
--- rest, grants: the other buckets, and grants, as of token_bucket_decide (without wants, grants mean nothing).
+-- rest, grants: the other buckets, and grants, as of token_bucket_decide. (grants mean nothing without wants, nor for
+-- the buckets of the usual case.)
 create or replace function pglimit.token_bucket_take_many(
     _keys text[], _limiters text[], _tokens_ns bigint[], _windows_ns bigint[], asks bigint[],
     members bigint[], wants bigint[], units bigint[], aheads_ns bigint[], lasts bigint[], sure boolean, patience text,

@@ -8,7 +8,7 @@
 -- It looks at the bucket, and then for the ID: it may have been granted the last token. If there are enough, it locks
 -- the row and looks for the ID once more: of two calls with the same ID at the same time, the second one waits for
 -- the row, and finds what the first one was granted, unless that was rolled back. A denial by a plain read locks
--- nothing.
+-- no row.
 --
 -- The other parameters: as for token_bucket_take. taken: as there, of that grant or this. window_ns: its window.
 create or replace function pglimit.token_bucket_take_once(

@@ -10,8 +10,8 @@ create or replace function pglimit.clock_ns() returns bigint
 language sql volatile parallel safe return (date_part('epoch', clock_timestamp()) * 1000000)::bigint * 1000;
 
 -- A write that comes more than 100 ms behind its clock was kept waiting, and is decided again: its date is too early, so
--- tokens that are refilled meanwhile would come on top of it. That is longer than an impatient call waits for a row
--- (20 ms), and than a call for a thousand keys takes on a busy processor. (token_bucket_take dates its grant
+-- what comes back meanwhile would come on top of it. That is longer than an impatient call of Go's waits for a row
+-- (about 20 ms), and than a call for a thousand keys takes on a busy processor. (token_bucket_take dates its grant
 -- behind the lock already after step_ns: that takes no other call.)
 create or replace function pglimit.late_ns() returns bigint
 language sql immutable parallel safe return 100000000::bigint;
@@ -1113,13 +1113,13 @@ return concat(
 --
 -- True of every take, of one bucket or of many:
 --
---   - A grant locks the rows of its buckets until the transaction ends, or inserts them. A denial locks nothing,
+--   - A grant locks the rows of its buckets until the transaction ends, or inserts them. A denial locks no row,
 --     unless another call changed the row while this one waited, or there is something to write: denials that are
---     counted, and, once, a row that was written before the clock stepped back.
+--     counted, and, once, a row that was written before the clock stepped back. (With sure, see token_bucket_decide.)
 --   - A grant is decided by the row behind its lock, a denial by a plain read and the clock behind that. It may deny by
 --     a row that is being changed: a take can only leave less, and what comes back counts from its commit on.
---   - Several buckets are locked in the bytewise order of key and limiter. Who locks out of order waits for a
---     millisecond only: see token_bucket_take_many.
+--   - One call locks several buckets in the bytewise order of key and limiter, or waits for a millisecond only: see
+--     token_bucket_take_many. A transaction of several calls must keep to an order by itself.
 --   - What a row means to a call with another price, or after the clock stepped back: see token_bucket_read.
 --
 -- 1. The usual case is one update: of a row with the same price, no lease, and enough for all. A row that does not
@@ -1140,9 +1140,9 @@ return concat(
 -- Returns seven numbers: the time of the decision, the tokens granted, and full_ns, token_ns, at_ns, leased_ns and
 -- until_ns of the row after it (0: null, or there is no row). Other functions call them taken.
 --
--- True of all functions here: what reads before it writes first takes the table's lock that a write takes, because
+-- True of all functions of token_bucket: what reads before it writes first takes the table's lock that a write takes, because
 -- a read that becomes a write can deadlock with REINDEX. Without enable_seqscan = off, a session would keep a plan that
--- was made while the table was small. set_config is assigned to something: "perform" is a query of its own.
+-- was made while the table was small. Here set_config is assigned to something: "perform" is a query of its own.
 create or replace function pglimit.token_bucket_take(
     _key text, _limiter text, _token_ns bigint, _window_ns bigint, want bigint, unit bigint, patience text,
     _calendar text default null, relaxed boolean default false, ahead_ns bigint default 0
@@ -1172,6 +1172,8 @@ begin
             -- Checked again after a wait:
             and pglimit.clock_ns() - now_ns between -pglimit.step_ns() and pglimit.late_ns()
         returning array[t.at_ns, want, t.full_ns, t.token_ns, t.at_ns, 0, coalesce(ends_ns, 0)] into taken;
+    elsif writable and want > 0 then
+        lock table pglimit.token_bucket in row exclusive mode; -- before the read
     end if;
     if taken is null and ahead_ns = 0 then
         select array[t.full_ns, t.token_ns, t.at_ns, t.until_ns] into seen
@@ -1210,15 +1212,13 @@ begin
             and ahead_ns between 0 and pglimit.max_window_ns()) is not true then
             raise exception 'token_bucket_take: want % in units of %, token_ns %, window_ns %, ahead_ns %',
                 want, unit, _token_ns, _window_ns, ahead_ns using errcode = 'invalid_parameter_value';
-        elsif want > 0 and writable and ahead_ns > 0 then
-            lock table pglimit.token_bucket in row exclusive mode; -- before the read
         end if;
         seen := (pglimit.token_bucket_decide(array[_key], array[_limiter], array[_token_ns], array[_window_ns],
             null, array[want], array[unit], array[ahead_ns], null, true,
             case when _calendar is not null then array[_calendar] end)).buckets;
         taken := array[seen[1][2], seen[1][3], seen[1][4], seen[1][5], seen[1][6], seen[1][7], seen[1][8]];
     elsif pglimit.clock_ns() > taken[1] + pglimit.step_ns() then
-        -- The write has waited for a call that changed nothing in the end, so it is dated too early. Behind the lock
+        -- The write has waited, so it is dated too early. Behind the lock
         -- it is dated as of now, in the calendar window of now, and gets what has come back since of what it lacks.
         now_ns := pglimit.clock_ns();
         ends_ns := pglimit.window_end_ns(_calendar, now_ns);
@@ -1314,14 +1314,14 @@ $$;
 -- decides. A key that a Go Limiter with Config.Block has blocked is denied; this function counts no denials.
 --
 -- A grant waits for any call that holds the row, and locks it until the transaction ends; a rollback undoes it. (A
--- transaction that takes from several keys must name them in one order, as every other does.) A denial locks and
+-- transaction that takes from several keys must name them in one order, as every other does.) A denial locks no row and
 -- writes nothing, unless another call took the tokens meanwhile, or, once, the clock has stepped back since the key's
--- last write. Call it in FROM: "select (pglimit.allow(...)).*" calls it once for each column.
+-- last write; or a rule that is only observed takes from its own bucket beside it. Call it in FROM: "select (pglimit.allow(...)).*" calls it once for each column.
 --
 -- allowed: whether the tokens were granted. granted: n or 0. remaining: tokens in the bucket after it. retry_after: the
 -- time from "at" until n tokens are there, if nobody takes any, and the key is not blocked. reset_after: until the
 -- bucket is full. "at": the database's clock at the decision. observed: what a rule of the table that is only observed
--- would have allowed; null: there is none. Fails with SQLSTATE 22023, and has taken nothing, if limiter, key
+-- would have allowed; null: there is none, or a rule decides without a limit. Fails with SQLSTATE 22023, and has taken nothing, if limiter, key
 -- or n is null, an argument is nonsense, or there is no limit; with 55000, naming the row, if the rule that decides
 -- cannot be read.
 create or replace function pglimit.allow(
@@ -2097,8 +2097,8 @@ $$;
 -- +goose StatementEnd
 
 -- +goose StatementBegin
--- Takes from many buckets in one call, as of one reading of the clock, or as of the last write of a row if that is
--- later.
+-- Takes from many buckets in one call. Each of its steps is as of one reading of the clock, or as of the last write of
+-- a row if that is later.
 --
 -- 1. The usual case is one update, in the order of the keys, of the rows with the same price, no lease, and enough
 --    for all that is asked. A row that does not have enough is not locked, and what is locked is checked again after a
@@ -2120,7 +2120,8 @@ $$;
 --
 -- usual: four numbers for each bucket of the usual case: its number, full_ns, at_ns, which is the time of the decision,
 -- and until_ns (0: its limit has no calendar window).
--- rest, grants: the other buckets, and grants, as of token_bucket_decide (without wants, grants mean nothing).
+-- rest, grants: the other buckets, and grants, as of token_bucket_decide. (grants mean nothing without wants, nor for
+-- the buckets of the usual case.)
 create or replace function pglimit.token_bucket_take_many(
     _keys text[], _limiters text[], _tokens_ns bigint[], _windows_ns bigint[], asks bigint[],
     members bigint[], wants bigint[], units bigint[], aheads_ns bigint[], lasts bigint[], sure boolean, patience text,
@@ -2247,7 +2248,7 @@ $$;
 -- It looks at the bucket, and then for the ID: it may have been granted the last token. If there are enough, it locks
 -- the row and looks for the ID once more: of two calls with the same ID at the same time, the second one waits for
 -- the row, and finds what the first one was granted, unless that was rolled back. A denial by a plain read locks
--- nothing.
+-- no row.
 --
 -- The other parameters: as for token_bucket_take. taken: as there, of that grant or this. window_ns: its window.
 create or replace function pglimit.token_bucket_take_once(
