@@ -116,16 +116,3 @@ func TestWhatAnOpenBreakerDoesNotStop(t *testing.T) {
 		}
 	})
 }
-
-// leasedOutage has the leases of a bank while it is not away.
-type leasedOutage struct {
-	*bank
-	o *outage
-}
-
-func (l leasedOutage) Lease(ctx context.Context, s pglimit.Session, r pglimit.LeaseRequest) (pglimit.Lease, error) {
-	if err := l.o.travel(ctx); err != nil {
-		return pglimit.Lease{}, err
-	}
-	return l.bank.Lease(ctx, s, r)
-}

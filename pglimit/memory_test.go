@@ -99,34 +99,6 @@ func TestADenialIsRememberedForItsTTLAtMost(t *testing.T) {
 	}
 }
 
-func TestWhatIsNotRemembered(t *testing.T) {
-	t.Parallel()
-	for name, test := range map[string]struct {
-		take   func(context.Context, []rate.Request) ([]pglimit.Decision, error)
-		change func(*pglimit.Config)
-	}{
-		"a grant that leaves enough": {take: answer(pglimit.Decision{Allowed: true, Granted: 1, ResetAfter: time.Second})},
-		"a row that was locked":      {take: answer(pglimit.Decision{Contended: true, RetryAfter: time.Second})},
-		"an error":                   {take: fail(errDown)},
-		"anything, with the memory off": {
-			take:   answer(pglimit.Decision{RetryAfter: time.Second}),
-			change: func(c *pglimit.Config) { c.Memory.Off = true },
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			strategy := &fake{take: test.take}
-			limiter := remembering(t, strategy, test.change)
-			for range 3 {
-				_, _ = limiter.Allow(t.Context(), "a")
-			}
-			if len(strategy.taken) != 3 {
-				t.Errorf("asked %d times", len(strategy.taken))
-			}
-		})
-	}
-}
-
 func TestAResetForgets(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -180,8 +180,8 @@ func TestAGrantOfAnIDUnderAnotherLimitEndsADenial(t *testing.T) {
 func TestAWaitFromFallbackGivesNothingBack(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := newReserving()
-		s.down = errors.New("down")
+		s := newStore()
+		s.memory.Fail(errors.New("down"))
 		limiter := waiting(t, s, func(c *pglimit.Config) {
 			c.OnError = func(context.Context, pglimit.Failure) (pglimit.Decision, error) {
 				return pglimit.Decision{Allowed: true, Granted: 1, Delay: time.Minute}, nil
