@@ -128,41 +128,6 @@ func TestAWaitThatWouldBeTooLongFailsAtOnce(t *testing.T) {
 	})
 }
 
-// Close ends the waits: their callers get ErrClosed, and their tokens are given back before it
-// returns.
-func TestCloseEndsWaits(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := newStore()
-		s.latency = ms
-		limiter := waiting(t, s, nil)
-		var waiters []*waiter
-		for range 10 {
-			waiters = append(waiters, waitN(t, limiter, "k", 1, time.Hour))
-		}
-		later(50 * ms)
-		asking := waitN(t, limiter, "other", 1, time.Hour) // its answer is under way
-		if err := limiter.Close(t.Context()); err != nil {
-			t.Error(err)
-		}
-		if owed := s.owes("k", limiter.Limit()); owed > 500 {
-			t.Errorf("%d thousandths of a token are owed when Close returns", owed)
-		}
-		synctest.Wait()
-		for i, w := range waiters[1:] {
-			if !w.over.Load() || !errors.Is(w.err, pglimit.ErrClosed) {
-				t.Errorf("%d: %+v", i, w)
-			}
-		}
-		if asking.err != nil || !asking.decision.Allowed {
-			t.Errorf("%+v", asking)
-		}
-		if _, err := limiter.Wait(t.Context(), "k"); !errors.Is(err, pglimit.ErrClosed) {
-			t.Error(err)
-		}
-	})
-}
-
 // A closed Limiter lets nobody wait, whatever it knows of the key.
 func TestNobodyWaitsOnAClosedLimiter(t *testing.T) {
 	t.Parallel()
