@@ -320,3 +320,22 @@ func buckets(tokens map[string]int64) func(context.Context, []rate.Request) ([]p
 		return decisions, nil
 	}
 }
+
+// onMemory is a Limiter as in production, with a database in memory.
+func onMemory(t *testing.T, memory *pglimittest.Strategy, change func(*pglimit.Config)) *pglimit.Limiter {
+	t.Helper()
+	c := pglimit.Config{Name: "api", Limit: pglimit.PerHour(100), Leases: pglimit.Leases{On: true, TTL: 10 * time.Second}}
+	if change != nil {
+		change(&c)
+	}
+	limiter, err := pglimit.New(memory.Pool(), memory, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := limiter.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	return limiter
+}

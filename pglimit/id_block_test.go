@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/pglimit/pglimittest"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
@@ -348,5 +349,69 @@ func TestNewRefusesABlock(t *testing.T) {
 	var refused *pglimit.BlockError
 	if err := limiter.SetLimit(pglimit.Every(loginBlock.For + 1)); !errors.As(err, &refused) || refused.Field != "For" || limiter.Limit().Period != loginBlock.For {
 		t.Errorf("SetLimit: %v", err)
+	}
+}
+
+// A denial under one limit ends with a grant under another, also if that was a request with an ID.
+func TestAGrantOfAnIDUnderAnotherLimitEndsADenial(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		limiter := onMemory(t, pglimittest.MemoryOn(time.Now), func(c *pglimit.Config) { c.Limit = pglimit.Every(time.Hour) })
+		for _, source := range []pglimit.Source{pglimit.FromDatabase, pglimit.FromMemory} {
+			if d, err := limiter.Allow(t.Context(), "k"); err != nil || d.Source != source {
+				t.Errorf("%+v, %v, want it from %v", d, err, source)
+			}
+		}
+		fast := pglimit.PerSecond(1000)
+		if d, err := limiter.DoEach(t.Context(), pglimit.Request{Key: "k", Tokens: 1, ID: "id", Limit: fast}); err != nil || !d[0].Allowed {
+			t.Errorf("%+v, %v", d, err)
+		}
+		time.Sleep(2 * time.Millisecond) // both have flowed back, at the faster rate
+		if d, err := limiter.Allow(t.Context(), "k"); err != nil || !d.Allowed {
+			t.Errorf("%+v, %v", d, err)
+		}
+	})
+}
+
+// A Limiter that blocks keys says what it cannot do, whatever the deadline, and takes nothing.
+func TestWhatALimiterThatBlocksCannotDo(t *testing.T) {
+	t.Parallel()
+	memory := pglimittest.Memory()
+	limiter, err := pglimittest.New(memory, config(withBlock))
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := limiter.AllowN(t.Context(), "k", 5)
+	if err != nil || !d.Allowed {
+		t.Fatalf("%+v, %v", d, err)
+	}
+	const waits, settles, groups = "try again after Decision.RetryAfter", "Settle less", "DoAll of another Limiter"
+	instead := map[string]string{"Wait": waits, "Reserve": waits, "Ahead": waits, "Settle": settles, "DoAll": groups}
+	for what, call := range map[string]func(context.Context) error{
+		"Wait":    func(ctx context.Context) error { _, err := limiter.Wait(ctx, "k"); return err },
+		"Reserve": func(ctx context.Context) error { _, err := limiter.Reserve(ctx, "k"); return err },
+		"Ahead": func(ctx context.Context) error {
+			_, err := limiter.DoEach(ctx, pglimit.Request{Key: "k", Tokens: 1, Ahead: time.Second})
+			return err
+		},
+		"Settle": func(ctx context.Context) error { _, err := limiter.Settle(ctx, d, 6); return err },
+		"DoAll": func(ctx context.Context) error {
+			_, err := limiter.DoAll(ctx, pglimit.Request{Key: "k", Tokens: 1})
+			return err
+		},
+	} {
+		for _, patience := range []time.Duration{time.Hour, 500 * time.Microsecond} {
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			if err := call(ctx); !errors.Is(err, errors.ErrUnsupported) || !strings.Contains(err.Error(), "a Limiter with Config.Block") || !strings.Contains(err.Error(), instead[what]) {
+				t.Errorf("%s: %v", what, err)
+			}
+			cancel()
+		}
+	}
+	if _, err := limiter.Settle(t.Context(), d, 2); err != nil { // to give back is no harm
+		t.Error(err)
+	}
+	if now, err := limiter.Peek(t.Context(), "k"); err != nil || now.Remaining != d.Remaining+3 {
+		t.Errorf("%+v, %v", now, err)
 	}
 }

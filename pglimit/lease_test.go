@@ -2,6 +2,7 @@ package pglimit_test
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -179,4 +180,77 @@ func TestAnUnspentLeaseEndsTheMemoryOfADenial(t *testing.T) {
 			t.Errorf("%+v, %v", d, err)
 		}
 	})
+}
+
+// untilLeased takes tokens of the key, one by one, until there is a lease. It returns how many.
+func untilLeased(t *testing.T, limiter *pglimit.Limiter, key string) (taken int64) {
+	t.Helper()
+	for d := (pglimit.Decision{}); d.Source != pglimit.FromLease; taken++ {
+		var err error
+		if d, err = limiter.Allow(t.Context(), key); err != nil || !d.Allowed || taken > 90 {
+			t.Fatalf("%+v, %v", d, err)
+		}
+	}
+	return taken
+}
+
+// Whoever has to ask Postgres is not denied the tokens that this very process has leased.
+func TestEveryoneGetsWhatThisProcessHasLeased(t *testing.T) {
+	t.Parallel()
+	looser := pglimit.PerHour(100).WithBurst(101)
+	for name, all := range map[string]func(t *testing.T, l *pglimit.Limiter, left int64) (granted int64, err error){
+		"with an ID": func(t *testing.T, l *pglimit.Limiter, left int64) (int64, error) {
+			d, err := l.DoEach(t.Context(), pglimit.Request{Key: "k", Tokens: left, ID: "id"})
+			return d[0].Granted, err
+		},
+		"in a group": func(t *testing.T, l *pglimit.Limiter, left int64) (int64, error) {
+			g, err := l.DoAll(t.Context(), pglimit.Request{Key: "k", Tokens: left})
+			return g.Decisions[0].Granted, err
+		},
+		"waiting": func(t *testing.T, l *pglimit.Limiter, left int64) (int64, error) {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			d, err := l.WaitN(ctx, "k", left)
+			return d.Granted, err
+		},
+		"ahead": func(t *testing.T, l *pglimit.Limiter, left int64) (int64, error) {
+			r, err := l.ReserveN(t.Context(), "k", left)
+			return left, errors.Join(err, map[bool]error{true: errors.New("they are due later")}[r.Delay() > 0])
+		},
+		"under another limit": func(t *testing.T, l *pglimit.Limiter, left int64) (int64, error) {
+			d, err := l.Do(t.Context(), pglimit.Request{Key: "k", Limit: looser, Tokens: left + 1})
+			return d.Granted - 1, err
+		},
+		"after SetLimit": func(t *testing.T, l *pglimit.Limiter, left int64) (int64, error) {
+			if err := l.SetLimit(looser); err != nil {
+				return 0, err
+			}
+			d, err := l.AllowN(t.Context(), "k", left+1)
+			return d.Granted - 1, err
+		},
+		"a peek": func(t *testing.T, l *pglimit.Limiter, _ int64) (int64, error) {
+			d, err := l.Peek(t.Context(), "k")
+			return d.Remaining, err
+		},
+		"in one Take with others": func(t *testing.T, l *pglimit.Limiter, left int64) (granted int64, err error) {
+			decisions, err := l.DoEach(t.Context(),
+				pglimit.Request{Key: "k", Tokens: 10}, pglimit.Request{Key: "k"}, pglimit.Request{Key: "k", Tokens: 10, ID: "id"},
+				pglimit.Request{Key: "k", Tokens: 10, Ahead: time.Second}, pglimit.Request{Key: "k", Tokens: left - 29, Limit: looser})
+			for _, d := range decisions {
+				granted += d.Granted
+			}
+			return granted - 1, err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				limiter := onMemory(t, pglimittest.MemoryOn(time.Now), nil)
+				left := limiter.Limit().Burst - untilLeased(t, limiter, "k")
+				if granted, err := all(t, limiter, left); granted != left || err != nil {
+					t.Errorf("%d of %d, %v", granted, left, err)
+				}
+			})
+		})
+	}
 }

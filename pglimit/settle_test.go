@@ -362,3 +362,52 @@ func TestARefundEndsTheMemoryOfADenial(t *testing.T) {
 		})
 	}
 }
+
+// What any call granted can be given back, and settled.
+func TestWhateverWasGrantedCanBeGivenBack(t *testing.T) {
+	t.Parallel()
+	plan := pglimit.PerHour(50)
+	for name, take := range map[string]func(*testing.T, *pglimit.Limiter) (pglimit.Decision, error){
+		"AllowN": func(t *testing.T, l *pglimit.Limiter) (pglimit.Decision, error) { return l.AllowN(t.Context(), "k", 3) },
+		"DoAll": func(t *testing.T, l *pglimit.Limiter) (pglimit.Decision, error) {
+			g, err := l.DoAll(t.Context(), pglimit.Request{Key: "other", Tokens: 1}, pglimit.Request{Key: "k", Limiter: "day", Limit: plan, Tokens: 3})
+			return g.Decisions[1], err
+		},
+		"an ID": func(t *testing.T, l *pglimit.Limiter) (pglimit.Decision, error) {
+			d, err := l.DoEach(t.Context(), pglimit.Request{Key: "k", Tokens: 3, ID: "id"})
+			return d[0], err
+		},
+		"Do": func(t *testing.T, l *pglimit.Limiter) (pglimit.Decision, error) {
+			return l.Do(t.Context(), pglimit.Request{Key: "k", Limit: plan, Tokens: 3})
+		},
+		"ReserveN": func(t *testing.T, l *pglimit.Limiter) (pglimit.Decision, error) {
+			r, err := l.ReserveN(t.Context(), "k", 3)
+			return r.Decision(), err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				limiter := onMemory(t, pglimittest.MemoryOn(time.Now), nil)
+				granted, err := take(t, limiter)
+				if err != nil || granted.Granted != 3 {
+					t.Fatalf("%+v, %v", granted, err)
+				}
+				owed := func() time.Duration {
+					d, err := limiter.DoEach(t.Context(), pglimit.Request{Limiter: granted.Limiter, Key: granted.Key, Limit: granted.Limit})
+					if err != nil {
+						t.Error(err)
+					}
+					return d[0].ResetAfter
+				}
+				if err := limiter.Refund(t.Context(), granted, 1); err != nil || owed() != 2*granted.Limit.Token() {
+					t.Errorf("%v is owed, %v", owed(), err)
+				}
+				granted.Granted = 2
+				if d, err := limiter.Settle(t.Context(), granted, 7); err != nil || d.Granted != 7 || owed() != 7*granted.Limit.Token() {
+					t.Errorf("%v is owed, %+v, %v", owed(), d, err)
+				}
+			})
+		})
+	}
+}

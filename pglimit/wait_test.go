@@ -240,6 +240,47 @@ func TestAHookThatPanicsLeavesTheLine(t *testing.T) {
 	})
 }
 
+// An OnError may answer a Wait with a Delay of its own. Who gives that up gives nothing back, because
+// Postgres has granted nothing.
+func TestAWaitFromFallbackGivesNothingBack(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore()
+		s.memory.Fail(errors.New("down"))
+		limiter := waiting(t, s, func(c *pglimit.Config) {
+			c.OnError = func(context.Context, pglimit.Failure) (pglimit.Decision, error) {
+				return pglimit.Decision{Allowed: true, Granted: 1, Delay: time.Minute}, nil
+			}
+		})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		time.AfterFunc(time.Second, cancel)
+		if _, err := limiter.Wait(ctx, "k"); !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+		if stats := limiter.Stats(); len(s.refunds) > 0 || stats.GivenBack+stats.LostTokens > 0 {
+			t.Errorf("%+v; %+v", s.refunds, stats)
+		}
+	})
+}
+
+// A request that waits may have a limit and a Limiter name of its own.
+func TestDoWaitsUnderALimitOfTheRequest(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		limiter := waiting(t, newStore(), nil)
+		r := pglimit.Request{Limiter: "other", Key: "k", Limit: pglimit.Every(time.Minute), Tokens: 1, MaxWait: time.Hour}
+		began := time.Now()
+		for range 3 {
+			if d, err := limiter.Do(t.Context(), r); err != nil || !d.Allowed || d.Limiter != "other" || d.Limit != r.Limit {
+				t.Errorf("%+v, %v", d, err)
+			}
+		}
+		if took := time.Since(began); took < 2*time.Minute || took > 2*time.Minute+time.Second {
+			t.Errorf("three of one a minute took %v", took)
+		}
+	})
+}
+
 func ExampleLimiter_Wait() {
 	limiter, err := pglimittest.New(pglimittest.MemoryOn(time.Now), pglimit.Config{ // in production: pglimit.New(pool, strategies.TokenBucket{}, …)
 		Name:    "mails",
