@@ -1,6 +1,7 @@
 package pglimit_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -38,7 +39,8 @@ func TestSimulation(t *testing.T) {
 				s := newSimulation(t, seed)
 				s.run()
 				if c := &s.config; t.Failed() {
-					t.Logf("%v, Timeout %v, %d processes, %d %% faults, %+v %+v %+v", c.Limit, c.Timeout, len(s.limiters), s.faults, c.Combine, c.Memory, c.Leases)
+					t.Logf("%v, Timeout %v, %d processes, %d %% faults, %+v %+v %+v",
+						c.Limit, c.Timeout, len(s.limiters), s.faults, c.Combine, c.Memory, c.Leases)
 				}
 			})
 			if t.Failed() {
@@ -162,7 +164,8 @@ func (s *simulation) run() {
 		s.t.Errorf("callers keep %d tokens, the server has granted %d and got %d back", s.kept, s.granted, s.back)
 	}
 	if gone := s.granted - s.back - s.kept; s.faults == 0 && gone > lost+s.cut {
-		s.t.Errorf("%d tokens are gone (granted %d, back %d, kept %d), and Stats tells of %d, callers of %d", gone, s.granted, s.back, s.kept, lost, s.cut)
+		s.t.Errorf("%d tokens are gone (granted %d, back %d, kept %d), and Stats tells of %d, callers of %d",
+			gone, s.granted, s.back, s.kept, lost, s.cut)
 	}
 }
 
@@ -283,7 +286,7 @@ func (s *simulation) tell(r *rand.Rand, l *pglimit.Limiter, asked []pglimit.Requ
 			continue
 		}
 		bucket := d.Limiter + "/" + d.Key
-		if d.Granted > q.Tokens || d.Granted%max(q.Unit, 1) != 0 || q.Unit == 0 && d.Granted > 0 && d.Granted < q.Tokens {
+		if unit := cmp.Or(q.Unit, max(q.Tokens, 1)); d.Granted > q.Tokens || d.Granted%unit != 0 {
 			s.t.Errorf("%+v: %+v", q, d)
 		}
 		switch {

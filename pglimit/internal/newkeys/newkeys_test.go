@@ -38,7 +38,9 @@ func (s *server) stage(t *testing.T) *newkeys.Stage {
 	return stage
 }
 
-func (s *server) each(ctx context.Context, first func(context.Context) error, asked *int, all []*claims.Claim, answer func(*claims.Claim)) {
+func (s *server) each(
+	ctx context.Context, first func(context.Context) error, asked *int, all []*claims.Claim, answer func(*claims.Claim),
+) {
 	for _, c := range all {
 		s.mu.Lock()
 		*asked++
@@ -120,11 +122,13 @@ func TestWhoNeedsAToken(t *testing.T) {
 		s := &server{rows: map[string]bool{"row": true}, tokens: test.tokens}
 		stage := s.stage(t)
 		all, admitted := asks(t.Context(), stage, test.asks)
-		if admitted != test.admitted || stage.Through.Load() != test.through || s.looks != test.looks || s.takes != test.takes {
-			t.Errorf("%s: admitted %q, %d tokens, %d looks, %d asked", test.asks, admitted, stage.Through.Load(), s.looks, s.takes)
+		through := stage.Through.Load()
+		if admitted != test.admitted || through != test.through || s.looks != test.looks || s.takes != test.takes {
+			t.Errorf("%s: admitted %q, %d tokens, %d looks, %d asked", test.asks, admitted, through, s.looks, s.takes)
 		}
 		for _, c := range all {
-			if d := c.Decisions[0]; c.Err != nil || (admitted == "") != (d.Source == rate.FromNewKeys) || admitted == "" && d.RetryAfter == 0 {
+			d, refused := c.Decisions[0], admitted == ""
+			if c.Err != nil || refused != (d.Source == rate.FromNewKeys) || refused && d.RetryAfter == 0 {
 				t.Errorf("%s: %+v, %v", test.asks, d, c.Err)
 			}
 		}
@@ -157,7 +161,8 @@ func TestWhatARefusedGroupIsTold(t *testing.T) {
 	s := &server{rows: map[string]bool{"row": true}, held: true}
 	all, _ := asks(t.Context(), s.stage(t), "row+new")
 	row, refused := all[0].Decisions[0], all[0].Decisions[1]
-	if !row.Allowed || refused.Allowed || !refused.Contended || refused.RetryAfter != time.Second || row.Source != rate.FromNewKeys {
+	if !row.Allowed || row.Source != rate.FromNewKeys ||
+		refused.Allowed || !refused.Contended || refused.RetryAfter != time.Second {
 		t.Errorf("%+v, %+v", row, refused)
 	}
 }
@@ -192,8 +197,8 @@ func TestCallersOfOneNewKeyNeedOneToken(t *testing.T) {
 	}
 }
 
-// If the caller who asks for the token leaves, another one asks. If Postgres fails him, it has failed all who wait for him.
-// Who leaves while he waits is told so.
+// If the caller who asks for the token leaves, another one asks. If Postgres fails him, it has failed all who wait for
+// him. Who leaves while he waits is told so.
 func TestWhoWaitsForTheTokenOfANewKey(t *testing.T) {
 	t.Parallel()
 	for _, fails := range []error{nil, rate.ErrUnavailable} {
@@ -214,7 +219,8 @@ func TestWhoWaitsForTheTokenOfANewKey(t *testing.T) {
 				work.Go(func() {
 					all, admitted := asks(ctx, stage, "k")
 					served := i > 1 && fails == nil
-					if (admitted == "k") != served || (all[0].Err == nil) != served || i == 1 && !errors.Is(all[0].Err, context.Canceled) {
+					left := i == 1 && !errors.Is(all[0].Err, context.Canceled)
+					if (admitted == "k") != served || (all[0].Err == nil) != served || left {
 						t.Errorf("caller %d, if the first ends by %v: %+v", i, fails, all[0])
 					}
 				})
@@ -247,7 +253,10 @@ func TestSinceWhenARowIsKnown(t *testing.T) {
 			d     rate.Decision
 			late  time.Duration
 			known time.Duration // after the answer
-		}{{request, row, 0, 50 * time.Second}, {request, row, 30 * time.Second, 20 * time.Second}, {request, full, 0, 0}, {request, none, 0, 0}, {again, row, 0, 0}} {
+		}{
+			{request, row, 0, 50 * time.Second}, {request, row, 30 * time.Second, 20 * time.Second},
+			{request, full, 0, 0}, {request, none, 0, 0}, {again, row, 0, 0},
+		} {
 			s := &server{rows: map[string]bool{"k": true}}
 			stage := s.stage(t)
 			asked := stage.Now()
