@@ -294,3 +294,22 @@ func TestAGroupWaitsAsOneCaller(t *testing.T) {
 		})
 	}
 }
+
+// FailLocal takes a group whole or not at all.
+func TestFailLocalTakesNoPartOfAGroup(t *testing.T) {
+	t.Parallel()
+	slow := pglimit.Every(1000 * time.Hour)
+	s := &fake{able: true, take: fail(pglimit.ErrUnavailable)}
+	limiter := newLimiter(t, s, func(c *pglimit.Config) { c.OnError, c.Limit = pglimit.FailLocal(1), slow.WithBurst(10) })
+	plenty, few := pglimit.Request{Key: "plenty", Tokens: 2}, pglimit.Request{Key: "few", Limit: slow.WithBurst(3), Tokens: 1}
+	for i := range 5 {
+		g, err := limiter.DoAll(t.Context(), plenty, few)
+		denied := !g.Allowed && g.Denied.Key == "few" && g.Decisions[0].Allowed
+		if err != nil || g.Allowed != (i < 3) || denied != (i >= 3) {
+			t.Errorf("%d: %+v, %v", i, g, err)
+		}
+	}
+	if d, err := limiter.Peek(t.Context(), "plenty"); err != nil || d.Remaining != 4 {
+		t.Errorf("%+v, %v", d, err)
+	}
+}
