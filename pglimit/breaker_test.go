@@ -9,10 +9,11 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
-
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/pglimit/ratelimit/pglimit"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
@@ -179,53 +180,171 @@ func TestTheBreaker(t *testing.T) {
 	}
 }
 
-// A row that somebody holds for long is no outage: not for its own callers, who wait, nor for
-// others. While others are answered, Postgres need not even be asked for a sign of life.
-func TestAHeldRowDoesNotOpenTheBreaker(t *testing.T) {
+func TestFailLocalNeedsAnInstance(t *testing.T) {
 	t.Parallel()
-	bothWays(t, func(t *testing.T, change func(*pglimit.Config)) { heldRow(t, change, true) })
-	bothWays(t, func(t *testing.T, change func(*pglimit.Config)) { heldRow(t, change, false) })
+	for _, instances := range []int{0, -1} {
+		func() {
+			defer func() {
+				if what, want := recover(), fmt.Sprintf("pglimit: FailLocal(%d): the number of instances that share the limit must be at least 1", instances); what != want {
+					t.Errorf("%v, want %s", what, want)
+				}
+			}()
+			pglimit.FailLocal(instances)
+		}()
+	}
 }
 
-func heldRow(t *testing.T, change func(*pglimit.Config), others bool) {
-	s := newTable(t)
-	o := newOutage()
-	alone := make(chan struct{}, 1) // a table wants one call for a key at a time
-	limiter, err := pglimit.New(o, s, config(func(c *pglimit.Config) { change(c); c.Breaker.Off, c.Timeout = false, time.Second }))
-	if err != nil {
-		t.Fatal(err)
+// What the memory knows it says while the breaker is open, and in a transaction of the
+// caller's there is none.
+func TestWhatAnOpenBreakerDoesNotStop(t *testing.T) {
+	t.Parallel()
+	bothWays(t, func(t *testing.T, change func(*pglimit.Config)) {
+		o := newOutage()
+		limiter := breaking(t, o, func(c *pglimit.Config) { change(c); c.Memory.Off = false })
+		o.take = answer(pglimit.Decision{RetryAfter: time.Minute, ResetAfter: time.Minute})
+		_, _ = limiter.Allow(t.Context(), "denied")
+		o.take = fail(pglimit.ErrUnavailable)
+		o.is(true, false)
+		_, _ = limiter.Allow(t.Context(), "k")
+		synctest.Wait()
+		if limiter.Stats().Open != 1 {
+			t.Fatal("it is not open")
+		}
+		if d, err := limiter.Allow(t.Context(), "denied"); err != nil || d.Allowed || d.Source != pglimit.FromMemory {
+			t.Errorf("%+v, %v", d, err)
+		}
+		o.take = grantAll
+		if d, err := limiter.On(pglimit.InTx(pglimitTx{})).Allow(t.Context(), "k"); err != nil || !d.Allowed {
+			t.Errorf("%+v, %v", d, err)
+		}
+		if _, err := limiter.Allow(t.Context(), "k"); pglimit.CauseOf(err) != pglimit.CauseBreaker {
+			t.Error(err)
+		}
+	})
+}
+
+// slowPool has connections that are made in 10 ms, and counts how many are in use or made at once.
+type slowPool struct {
+	noDB
+	mu         sync.Mutex
+	down       bool
+	used, most int
+}
+
+func (p *slowPool) travel() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.down {
+		return errors.New("connection refused")
 	}
-	release := s.hold("held")
-	time.AfterFunc(10*time.Second, release)
-	var work sync.WaitGroup
-	timeouts, served := 0, 0
-	began := time.Now()
-	for time.Since(began) < 12*time.Second {
-		work.Go(func() {
-			alone <- struct{}{}
-			defer func() { <-alone }()
-			switch _, err := limiter.Allow(t.Context(), "held"); {
-			case err == nil:
-				served++
-			case pglimit.CauseOf(err) == pglimit.CauseTimeout:
-				timeouts++
-			default:
-				t.Error(err)
+	return nil
+}
+
+func (p *slowPool) goes(down bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.down = down
+}
+
+// peak is how many were in use or made at once since it was last asked.
+func (p *slowPool) peak() (most int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	most, p.most = p.most, 0
+	return most
+}
+
+func (p *slowPool) Exec(context.Context, string, ...any) (tag pgconn.CommandTag, err error) {
+	return tag, p.travel()
+}
+
+func (p *slowPool) AcquireFunc(context.Context, func(*pgxpool.Conn) error) error {
+	if err := p.travel(); err != nil {
+		return err
+	}
+	p.mu.Lock()
+	p.used++
+	p.most = max(p.most, p.used)
+	p.mu.Unlock()
+	time.Sleep(10 * time.Millisecond)
+	p.mu.Lock()
+	p.used--
+	p.mu.Unlock()
+	return nil
+}
+
+// onSession asks the session for each take.
+type onSession struct{ *fake }
+
+func (s onSession) Take(ctx context.Context, session pglimit.Session, requests []rate.Request) ([]pglimit.Decision, error) {
+	if _, err := session.Exec(ctx, "take"); err != nil {
+		return nil, pglimit.ErrUnavailable
+	}
+	return grantAll(ctx, requests)
+}
+
+// When the server is back after an outage, callers do not all connect at once.
+func TestAfterAnOutageCallsBeginSlowly(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		pool := &slowPool{}
+		limiter := newOn(t, pool, onSession{&fake{}}, func(c *pglimit.Config) { c.Breaker.Off, c.Timeout = false, time.Second })
+		ask := func() (failed int) {
+			var work sync.WaitGroup
+			var mu sync.Mutex
+			for range 50 {
+				work.Go(func() {
+					if _, err := limiter.Allow(t.Context(), "k"); err != nil {
+						mu.Lock()
+						failed++
+						mu.Unlock()
+					}
+				})
 			}
-		})
-		if others {
-			if d, err := limiter.Allow(t.Context(), "free"); err != nil || !d.Allowed {
-				t.Errorf("%+v, %v", d, err)
+			work.Wait()
+			return failed
+		}
+		if failed, most := ask(), pool.peak(); failed > 0 || most != 50 {
+			t.Errorf("before: %d failed, %d at once", failed, most)
+		}
+		pool.goes(true)
+		_ = ask()
+		synctest.Wait() // for the question whether it lives
+		pool.goes(false)
+		later(time.Second)
+		_, _ = limiter.Allow(t.Context(), "k") // which asks for the sign of life
+		_ = pool.peak()
+		if failed, most := ask(), pool.peak(); failed > 0 || most > 10 {
+			t.Errorf("after: %d failed, %d at once", failed, most)
+		}
+		if err := limiter.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// OnError is asked of each request while the breaker is open. Each of four instances grants a quarter.
+func TestFailLocalWhileTheBreakerIsOpen(t *testing.T) {
+	t.Parallel()
+	bothWays(t, func(t *testing.T, change func(*pglimit.Config)) {
+		o := newOutage()
+		onError := asked{answer: pglimit.FailLocal(4)} // 2.5 a second, 5 at once
+		limiter := breaking(t, o, func(c *pglimit.Config) { change(c); c.OnError = onError.onError })
+		o.is(true, false)
+		for n := range 7 {
+			d, err := limiter.Allow(t.Context(), "k")
+			if err != nil || d.Allowed != (n < 5) || d.Source != pglimit.FromFallback || n >= 5 && d.RetryAfter != 400*time.Millisecond {
+				t.Errorf("request %d: %+v, %v", n, d, err)
+			}
+			synctest.Wait()
+		}
+		for i, err := range onError.errs {
+			if (pglimit.CauseOf(err) == pglimit.CauseBreaker) != (i > 0) {
+				t.Errorf("%d: %v", i, err)
 			}
 		}
-		if limiter.Stats().Open != 0 {
-			t.Fatal("it is open")
+		if stats := limiter.Stats(); stats.Allowed[pglimit.FromFallback] != 5 || stats.Failed[pglimit.CauseBreaker] != 6 {
+			t.Errorf("%+v", stats)
 		}
-		time.Sleep(400 * time.Millisecond)
-	}
-	work.Wait()
-	if timeouts < 9 || served < 2 || others != (o.asked() == 0) {
-		t.Errorf("%d timeouts, %d served, %d signs of life asked for", timeouts, served, o.asked())
-	}
-	later(time.Minute)
+	})
 }

@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,64 +13,34 @@ import (
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
-// grouping is a fake that takes for groups. As it is, it grants all of them.
-type grouping struct {
-	*fake
-	answer func(ctx context.Context, groups [][]rate.Request) ([][]pglimit.Decision, error)
-
-	mu    sync.Mutex
-	asked []string // such as "api/a:1 org/b:2, api/c:1" of each call
-}
-
-func newGrouping() *grouping { return &grouping{fake: &fake{}} }
-
-func (g *grouping) Check(r *rate.Request) error {
-	return g.checkBut(r, func(r *rate.Request) { r.Group = 0 })
-}
-
-func (g *grouping) Take(ctx context.Context, session pglimit.Session, requests []rate.Request) ([]pglimit.Decision, error) {
-	if requests[0].Group == 0 {
-		return g.fake.Take(ctx, session, requests)
-	}
-	var groups [][]rate.Request
-	for i, r := range requests {
-		if i == 0 || r.Group != requests[i-1].Group {
-			groups = append(groups, nil)
+// grouping is a fake that grants all of a group.
+func grouping() *fake {
+	return &fake{able: true, take: func(ctx context.Context, requests []rate.Request) ([]pglimit.Decision, error) {
+		decisions, err := grantAll(ctx, requests)
+		for i := range decisions {
+			decisions[i].Remaining = 7
 		}
-		groups[len(groups)-1] = append(groups[len(groups)-1], r)
-	}
-	decisions, err := g.TakeGroups(ctx, session, groups)
-	return slices.Concat(decisions...), err
+		return decisions, err
+	}}
 }
 
-func (g *grouping) TakeGroups(ctx context.Context, _ pglimit.Session, groups [][]rate.Request) ([][]pglimit.Decision, error) {
-	var texts []string
-	decisions := make([][]pglimit.Decision, len(groups))
-	for i := range groups {
-		var text []string
-		for _, r := range groups[i] {
-			text = append(text, fmt.Sprintf("%s/%s:%d", r.Limiter, r.Key, r.Tokens))
-			decisions[i] = append(decisions[i], pglimit.Decision{Allowed: true, Granted: r.Tokens, Remaining: 7})
+// groups are what each call asked for, such as "api/a:1 org/b:2".
+func (f *fake) groups() (calls []string) {
+	for _, requests := range f.taken {
+		var texts []string
+		for _, r := range requests {
+			texts = append(texts, fmt.Sprintf("%s/%s:%d", r.Limiter, r.Key, r.Tokens))
 		}
-		texts = append(texts, strings.Join(text, " "))
+		calls = append(calls, strings.Join(texts, " "))
 	}
-	g.mu.Lock()
-	g.asked = append(g.asked, strings.Join(texts, ", "))
-	g.mu.Unlock()
-	if g.answer != nil {
-		return g.answer(ctx, groups)
-	}
-	return decisions, nil
+	return calls
 }
 
-// denies makes an answer: those with RetryAfter lack tokens.
-func denies(retryAfter ...time.Duration) func(context.Context, [][]rate.Request) ([][]pglimit.Decision, error) {
-	return func(_ context.Context, groups [][]rate.Request) ([][]pglimit.Decision, error) {
-		decisions := make([][]pglimit.Decision, len(groups))
-		for i := range groups {
-			for _, after := range retryAfter {
-				decisions[i] = append(decisions[i], pglimit.Decision{Allowed: after == 0, RetryAfter: after, ResetAfter: after})
-			}
+// denies makes a take of a group: those with RetryAfter lack tokens.
+func denies(retryAfter ...time.Duration) func(context.Context, []rate.Request) ([]pglimit.Decision, error) {
+	return func(context.Context, []rate.Request) (decisions []pglimit.Decision, err error) {
+		for _, after := range retryAfter {
+			decisions = append(decisions, pglimit.Decision{Allowed: after == 0, RetryAfter: after, ResetAfter: after})
 		}
 		return decisions, nil
 	}
@@ -81,15 +49,15 @@ func denies(retryAfter ...time.Duration) func(context.Context, [][]rate.Request)
 func TestDoAllCompletesItsRequests(t *testing.T) {
 	t.Parallel()
 	for _, off := range []bool{true, false} {
-		s := newGrouping()
+		s := grouping()
 		limiter := newLimiter(t, s, func(c *pglimit.Config) { c.Combine.Off, c.Durability = off, pglimit.Durable })
 		day := pglimit.PerHour(24)
 		g, err := limiter.DoAll(t.Context(), pglimit.Request{Key: "a", Tokens: 1}, pglimit.Request{Key: "a", Limiter: "api/day", Limit: day, Tokens: 3}, pglimit.Request{Key: "b", Tokens: 2, Unit: 2})
 		if err != nil || !g.Allowed || g.RetryAfter != 0 || g.Denied != (pglimit.Decision{}) || len(g.Decisions) != 3 {
 			t.Fatalf("%+v, %v", g, err)
 		}
-		if want := "api/a:1 api/day/a:3 api/b:2"; len(s.asked) != 1 || s.asked[0] != want {
-			t.Errorf("asked %q, want %q", s.asked, want)
+		if want := "api/a:1 api/day/a:3 api/b:2"; len(s.taken) != 1 || s.groups()[0] != want {
+			t.Errorf("asked %q, want %q", s.groups(), want)
 		}
 		if d := g.Decisions[1]; d.Granted != 3 || d.Remaining != 7 || d.Limiter != "api/day" || d.Key != "a" || d.Limit != day || d.Source != pglimit.FromDatabase {
 			t.Errorf("%+v", d)
@@ -104,8 +72,8 @@ func TestDoAllCompletesItsRequests(t *testing.T) {
 // The answer says which limit denied, and when all would grant.
 func TestDoAllSaysWhoDenied(t *testing.T) {
 	t.Parallel()
-	s := newGrouping()
-	s.answer = denies(time.Second, time.Minute, 0)
+	s := grouping()
+	s.take = denies(time.Second, time.Minute, 0)
 	limiter := newLimiter(t, s, nil)
 	g, err := limiter.DoAll(t.Context(), pglimit.Request{Key: "a", Tokens: 1}, pglimit.Request{Key: "org", Tokens: 1}, pglimit.Request{Key: "all", Tokens: 1})
 	if err != nil || g.Allowed || g.RetryAfter != time.Minute || g.Denied.Key != "org" || g.Denied.Limiter != "api" || g.Decisions[0].RetryAfter != time.Second || !g.Decisions[2].Allowed {
@@ -118,7 +86,7 @@ func TestDoAllSaysWhoDenied(t *testing.T) {
 
 func TestBadGroupsAreErrors(t *testing.T) {
 	t.Parallel()
-	s := newGrouping()
+	s := grouping()
 	s.check = func(limit pglimit.Limit) error {
 		if limit.Burst == 99 {
 			return &pglimit.LimitError{Limit: limit, Field: "Burst", Why: "is 99"}
@@ -147,8 +115,8 @@ func TestBadGroupsAreErrors(t *testing.T) {
 			t.Errorf("%.500s: %v: want %q", fmt.Sprint(requests), err, says)
 		}
 	}
-	if len(s.asked) > 0 {
-		t.Errorf("asked %q", s.asked)
+	if len(s.taken) > 0 {
+		t.Errorf("asked %q", s.groups())
 	}
 	if _, err := newLimiter(t, &fake{}, nil).DoAll(t.Context(), pglimit.Request{Key: "a", Tokens: 1}); !errors.Is(err, errors.ErrUnsupported) {
 		t.Error(err)
@@ -160,8 +128,8 @@ func TestBadGroupsAreErrors(t *testing.T) {
 func TestTheMemoryDeniesGroups(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := newGrouping()
-		s.answer = denies(time.Second, 0)
+		s := grouping()
+		s.take = denies(time.Second, 0)
 		limiter := newLimiter(t, s, func(c *pglimit.Config) { c.Memory.Off, c.Memory.TTL = false, time.Minute })
 		allowAll := func(keys ...string) pglimit.Group {
 			t.Helper()
@@ -176,7 +144,7 @@ func TestTheMemoryDeniesGroups(t *testing.T) {
 			return g
 		}
 		allowAll("empty", "full")
-		s.answer = nil
+		s.take = grantAll
 		later(300 * time.Millisecond)
 		g := allowAll("other", "empty")
 		if g.Allowed || g.Denied.Key != "empty" || g.Denied.Source != pglimit.FromMemory || g.RetryAfter > 701*time.Millisecond || g.RetryAfter < 699*time.Millisecond || g.RetryAfter != g.Denied.RetryAfter {
@@ -191,8 +159,8 @@ func TestTheMemoryDeniesGroups(t *testing.T) {
 		if d, err := limiter.Allow(t.Context(), "empty"); err != nil || d.Source != pglimit.FromMemory {
 			t.Errorf("%+v, %v", d, err)
 		}
-		if stats := limiter.Stats(); stats.Denied[pglimit.FromMemory] != 2 || len(s.asked) != 2 {
-			t.Errorf("%+v, asked %q", stats, s.asked)
+		if stats := limiter.Stats(); stats.Denied[pglimit.FromMemory] != 2 || len(s.taken) != 2 {
+			t.Errorf("%+v, asked %q", stats, s.groups())
 		}
 		// Another limiter's bucket of the same key is another bucket.
 		if g, err := limiter.DoAll(t.Context(), pglimit.Request{Key: "empty", Limiter: "other", Tokens: 1}); err != nil || !g.Allowed {
@@ -221,8 +189,8 @@ func TestTheFallbackOfAGroup(t *testing.T) {
 		"closed": {pglimit.FailClosed, false, time.Second},
 		"partly": {partly, false, 0},
 	} {
-		s := newGrouping()
-		s.answer = func(context.Context, [][]rate.Request) ([][]pglimit.Decision, error) { return nil, away }
+		s := grouping()
+		s.take = fail(away)
 		limiter := newLimiter(t, s, func(c *pglimit.Config) { c.OnError = test.onError })
 		g, err := limiter.DoAll(t.Context(), pglimit.Request{Key: "a", Tokens: 1}, pglimit.Request{Key: "b", Tokens: 2})
 		if err != nil || g.Allowed != test.allowed || g.RetryAfter != test.after || g.Decisions[0].Source != pglimit.FromFallback {
@@ -237,8 +205,8 @@ func TestTheFallbackOfAGroup(t *testing.T) {
 			t.Errorf("%s: %+v", name, stats)
 		}
 	}
-	s := newGrouping()
-	s.answer = func(context.Context, [][]rate.Request) ([][]pglimit.Decision, error) { return nil, away }
+	s := grouping()
+	s.take = fail(away)
 	if _, err := newLimiter(t, s, nil).DoAll(t.Context(), pglimit.Request{Key: "a", Tokens: 1}); !errors.Is(err, away) {
 		t.Error(err)
 	}
@@ -255,10 +223,8 @@ func TestTheFallbackOfAGroup(t *testing.T) {
 // FailLocal decides a group by the requests that it is handed, also if a function of the user's has changed them.
 func TestFailLocalDecidesAGroupByChangedRequests(t *testing.T) {
 	t.Parallel()
-	s := newGrouping()
-	s.answer = func(context.Context, [][]rate.Request) ([][]pglimit.Decision, error) {
-		return nil, pglimit.ErrUnavailable
-	}
+	s := grouping()
+	s.take = fail(pglimit.ErrUnavailable)
 	local := pglimit.FailLocal(1)
 	limiter := newLimiter(t, s, func(c *pglimit.Config) {
 		c.OnError = func(ctx context.Context, failed pglimit.Failure) (pglimit.Decision, error) {
@@ -280,29 +246,18 @@ var errNothing = errors.New("nothing")
 func TestNonsenseAboutAGroupIsAnError(t *testing.T) {
 	t.Parallel()
 	granted := pglimit.Decision{Allowed: true, Granted: 1}
-	for name, decisions := range map[string][][]pglimit.Decision{
-		"no groups":    {},
-		"no decisions": {nil},
-		"a part":       {{granted, {}}},
-		"too many":     {{granted, granted, granted}},
-		"too much":     {{granted, {Allowed: true, Granted: 2}}},
-		"negative":     {{{RetryAfter: -1}, {}}},
+	for name, decisions := range map[string][]pglimit.Decision{
+		"no decisions": {},
+		"a part":       {granted, {}},
+		"too many":     {granted, granted, granted},
+		"too much":     {granted, {Allowed: true, Granted: 2}},
+		"negative":     {{RetryAfter: -1}, {}},
 	} {
-		s := newGrouping()
-		s.answer = func(context.Context, [][]rate.Request) ([][]pglimit.Decision, error) { return decisions, nil }
+		s := grouping()
+		s.take = func(context.Context, []rate.Request) ([]pglimit.Decision, error) { return decisions, nil }
 		if g, err := newLimiter(t, s, nil).DoAll(t.Context(), pglimit.Request{Key: "a", Tokens: 1}, pglimit.Request{Key: "b", Tokens: 1}); err == nil {
 			t.Errorf("%s: %+v", name, g)
 		}
-	}
-	s := newGrouping()
-	s.answer = func(context.Context, [][]rate.Request) ([][]pglimit.Decision, error) { panic("nonsense") }
-	limiter := newLimiter(t, s, func(c *pglimit.Config) { c.Combine.Off = false })
-	if _, err := limiter.DoAll(t.Context(), pglimit.Request{Key: "a", Tokens: 1}); err == nil || !strings.Contains(err.Error(), "panicked: nonsense") {
-		t.Error(err)
-	}
-	s.answer = nil
-	if g, err := limiter.DoAll(t.Context(), pglimit.Request{Key: "a", Tokens: 1}); err != nil || !g.Allowed {
-		t.Errorf("%+v, %v", g, err)
 	}
 }
 
@@ -311,11 +266,8 @@ func TestAGroupWaitsAsOneCaller(t *testing.T) {
 	t.Parallel()
 	for _, off := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
-			s := newGrouping()
-			s.answer = func(ctx context.Context, _ [][]rate.Request) ([][]pglimit.Decision, error) {
-				<-ctx.Done()
-				return nil, ctx.Err()
-			}
+			s := grouping()
+			s.take = until(context.Context.Err)
 			limiter := newLimiter(t, s, func(c *pglimit.Config) { c.Combine.Off, c.Timeout, c.MaxWaiting = off, time.Second, 1 })
 			group := []pglimit.Request{{Key: "a", Tokens: 1}, {Key: "b", Tokens: 1}, {Key: "c", Tokens: 1}}
 			failed := make(chan error, 1)
@@ -347,19 +299,17 @@ func TestAGroupWaitsAsOneCaller(t *testing.T) {
 func TestFailLocalTakesNoPartOfAGroup(t *testing.T) {
 	t.Parallel()
 	slow := pglimit.Every(1000 * time.Hour)
-	s := newGrouping()
-	s.answer = func(context.Context, [][]rate.Request) ([][]pglimit.Decision, error) {
-		return nil, pglimit.ErrUnavailable
-	}
-	s.take = fail(pglimit.ErrUnavailable)
+	s := &fake{able: true, take: fail(pglimit.ErrUnavailable)}
 	limiter := newLimiter(t, s, func(c *pglimit.Config) { c.OnError, c.Limit = pglimit.FailLocal(1), slow.WithBurst(10) })
+	plenty, few := pglimit.Request{Key: "plenty", Tokens: 2}, pglimit.Request{Key: "few", Limit: slow.WithBurst(3), Tokens: 1}
 	for i := range 5 {
-		g, err := limiter.DoAll(t.Context(), pglimit.Request{Key: "plenty", Tokens: 2}, pglimit.Request{Key: "few", Limit: slow.WithBurst(3), Tokens: 1})
-		if err != nil || g.Allowed != (i < 3) || !g.Allowed && (g.Denied.Key != "few" || !g.Decisions[0].Allowed) {
-			t.Errorf("group %d: %+v, %v", i, g, err)
+		g, err := limiter.DoAll(t.Context(), plenty, few)
+		denied := !g.Allowed && g.Denied.Key == "few" && g.Decisions[0].Allowed
+		if err != nil || g.Allowed != (i < 3) || denied != (i >= 3) {
+			t.Errorf("%d: %+v, %v", i, g, err)
 		}
 	}
 	if d, err := limiter.Peek(t.Context(), "plenty"); err != nil || d.Remaining != 4 {
-		t.Errorf("%+v, %v: want 4 remaining", d, err)
+		t.Errorf("%+v, %v", d, err)
 	}
 }

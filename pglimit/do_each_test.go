@@ -99,39 +99,6 @@ func TestTakeDecidesInOrderAndInOneCall(t *testing.T) {
 	}
 }
 
-// What this process knows goes nowhere, the rest is asked.
-func TestTakeAnswersWhatIsKnownWithoutACall(t *testing.T) {
-	t.Parallel()
-	bothWays(t, func(t *testing.T, change func(*pglimit.Config)) {
-		strategy := &fake{take: buckets(map[string]int64{"a": 20, "few": 3})}
-		limiter := newLimiter(t, strategy, func(c *pglimit.Config) { change(c); c.Memory.Off = false })
-		if d, err := limiter.AllowN(t.Context(), "few", 5); err != nil || d.Allowed {
-			t.Errorf("%+v, %v", d, err)
-		}
-		decisions, err := limiter.DoEach(t.Context(), wants(t, "few:5 a:1 few:6 few:0")...)
-		if err != nil || granted(decisions) != "-/3 1/19 -/3 -/3" || strategy.asked(1) != "a:1 few:0/1" {
-			t.Errorf("%s, %v, asked %s", granted(decisions), err, strategy.asked(1))
-		}
-		for i, source := range []pglimit.Source{pglimit.FromMemory, pglimit.FromDatabase, pglimit.FromMemory, pglimit.FromDatabase} {
-			if decisions[i].Source != source {
-				t.Errorf("%d: %v", i, decisions[i].Source)
-			}
-		}
-		if decisions, err := limiter.DoEach(t.Context(), wants(t, "few:5 few:7")...); err != nil || len(decisions) != 2 || len(strategy.taken) != 2 {
-			t.Errorf("%+v, %v, %d calls", decisions, err, len(strategy.taken))
-		}
-		// That five are not there says nothing of two: of six in units of two there are some.
-		if decisions, err := limiter.DoEach(t.Context(), wants(t, "few:6/2")...); err != nil || granted(decisions) != "2/1" {
-			t.Errorf("%s, %v", granted(decisions), err)
-		}
-		// Now it is known that two are not, and so no units of two, or of more.
-		if decisions, err := limiter.DoEach(t.Context(), wants(t, "few:6/2 few:9/3")...); err != nil || granted(decisions) != "-/1 -/1" || len(strategy.taken) != 3 ||
-			decisions[0].RetryAfter > 100*time.Millisecond || decisions[1].RetryAfter < 100*time.Millisecond || decisions[1].RetryAfter > 200*time.Millisecond {
-			t.Errorf("%+v, %v, %d calls", decisions, err, len(strategy.taken))
-		}
-	})
-}
-
 // The request that is at fault is named, and nothing is sent.
 func TestTakeTurnsAwayWhatCannotBeAnswered(t *testing.T) {
 	t.Parallel()
@@ -214,17 +181,6 @@ func TestTheDurabilityOfATakeIsTheStronger(t *testing.T) {
 	}
 }
 
-// What the caller wrote stays as it was.
-func TestTakeLeavesTheRequestsAlone(t *testing.T) {
-	t.Parallel()
-	limiter := newLimiter(t, &fake{}, nil)
-	requests := []pglimit.Request{{Key: "a", Tokens: 2}, {Key: "b", Tokens: 1}}
-	before := slices.Clone(requests)
-	if _, err := limiter.DoEach(t.Context(), requests...); err != nil || !slices.Equal(requests, before) {
-		t.Errorf("%+v, %v", requests, err)
-	}
-}
-
 // Once a request of a key has to be sent, those behind it are sent behind it, whatever of them
 // this process could have answered.
 func TestTakeKeepsTheOrderOfAKey(t *testing.T) {
@@ -241,10 +197,10 @@ func TestTakeKeepsTheOrderOfAKey(t *testing.T) {
 		}
 	})
 	bothWays(t, func(t *testing.T, change func(*pglimit.Config)) { // what is leased
-		b := newBank()
+		b := newStore()
 		limiter := newLimiter(t, b, func(c *pglimit.Config) { change(c); c.Leases.On, c.Limit = true, perHour(1000) })
 		load(t, limiter, time.Millisecond, 100*time.Millisecond)
-		if b.setAside() == 0 {
+		if setAside(limiter) == 0 {
 			t.Fatal("there is no lease")
 		}
 		decisions, err := limiter.DoEach(t.Context(), wants(t, "a:1 a:300 a:1")...)
@@ -261,7 +217,7 @@ func TestTakeKeepsTheOrderOfAKey(t *testing.T) {
 		}
 	})
 	bothWays(t, func(t *testing.T, change func(*pglimit.Config)) { // what becomes busy by the Take itself
-		b := newBank()
+		b := newStore()
 		limiter := newLimiter(t, b, func(c *pglimit.Config) { change(c); c.Leases.On, c.Limit = true, perHour(1000) })
 		decisions, err := limiter.DoEach(t.Context(), wants(t, "a:1 a:1 a:1 a:1 a:1 a:1 a:1")...)
 		if got := granted(decisions); err != nil || got != "1/999 1/998 1/997 1/996 1/995 1/994 1/993" {
@@ -271,4 +227,110 @@ func TestTakeKeepsTheOrderOfAKey(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// A bucket that is to blame fails its own request.
+func TestOneRequestsFaultIsItsOwn(t *testing.T) {
+	t.Parallel()
+	bothWays(t, func(t *testing.T, change func(*pglimit.Config)) {
+		errRow := fmt.Errorf("%w: a bad row", pglimit.ErrNothingTaken)
+		there := map[string]int64{"a": 3, "b": 20, "c": 7}
+		strategy := &fake{take: func(ctx context.Context, requests []rate.Request) ([]pglimit.Decision, error) {
+			if slices.ContainsFunc(requests, func(r rate.Request) bool { return r.Key == "bad" }) {
+				return nil, errRow
+			}
+			return buckets(there)(ctx, requests)
+		}}
+		limiter := newLimiter(t, strategy, change)
+		ask := wants(t, "a:2 bad:1 a:2 c:7 bad:2")
+		decisions, err := limiter.DoEach(t.Context(), ask...)
+		if got := granted(decisions); got != "2/1 -/0 -/1 7/0 -/0" || decisions[1] != (pglimit.Decision{}) {
+			t.Errorf("%s", got)
+		}
+		if !errors.Is(err, errRow) || err.Error() != fmt.Sprintf("request 1: %v\nrequest 4: %v", errRow, errRow) {
+			t.Error(err)
+		}
+		if stats := limiter.Stats(); stats.Failed[pglimit.CauseRefused] != 2 || stats.Failed.Total() != 2 || decided(stats) != 3 {
+			t.Errorf("%+v", stats)
+		}
+		// And OnError is asked of it alone.
+		onError := asked{answer: pglimit.FailOpen}
+		limiter = newLimiter(t, strategy, func(c *pglimit.Config) { change(c); c.OnError = onError.onError })
+		decisions, err = limiter.DoEach(t.Context(), wants(t, "bad:4/2 b:1 bad:3")...)
+		if got := granted(decisions); err != nil || got != "4/0 1/19 3/0" || decisions[0].Source != pglimit.FromFallback || decisions[1].Source != pglimit.FromDatabase {
+			t.Errorf("%s, %v", got, err)
+		}
+		if len(onError.requests) != 2 || onError.requests[0].Key != "bad" || onError.requests[0].Tokens != 4 || onError.requests[0].Unit != 2 || onError.requests[1].Tokens != 3 || !errors.Is(onError.errs[0], errRow) {
+			t.Errorf("%+v", onError)
+		}
+	})
+}
+
+// Where there is no room for all of its requests, none is asked about: each of them waits.
+func TestTakeOfMoreThanMayWait(t *testing.T) {
+	t.Parallel()
+	bothWays(t, func(t *testing.T, change func(*pglimit.Config)) {
+		strategy := &fake{take: grantAll}
+		limiter := newLimiter(t, strategy, func(c *pglimit.Config) { change(c); c.MaxWaiting = 2 })
+		decisions, err := limiter.DoEach(t.Context(), wants(t, "a:1 b:1 c:1 d:1")...)
+		if got := granted(decisions); got != "-/0 -/0 -/0 -/0" || !errors.Is(err, pglimit.ErrOverloaded) || strings.Count(err.Error(), "request ") != 4 || len(strategy.taken) > 0 {
+			t.Errorf("%s, %v", got, err)
+		}
+		if decisions, err := limiter.DoEach(t.Context(), wants(t, "a:1 b:1")...); err != nil || granted(decisions) != "1/0 1/0" {
+			t.Errorf("when there is room again: %v, %v", decisions, err)
+		}
+		if stats := limiter.Stats(); stats.Waiting != 0 || stats.Failed[pglimit.CauseOverloaded] != 4 {
+			t.Errorf("%+v", stats)
+		}
+	})
+}
+
+// trips are what the strategy was asked, with a "!" behind impatient requests.
+func (f *fake) trips() (trips []string) {
+	for i := range f.taken {
+		trip := f.asked(i)
+		if f.taken[i][0].Impatient {
+			trip += "!"
+		}
+		trips = append(trips, trip)
+	}
+	return trips
+}
+
+// Without combining, a request waits for its row from the beginning. Several do not, as a call
+// for several rows never waits: each asks alone, and those whose rows are held wait last.
+func TestAHeldRowWithoutCombining(t *testing.T) {
+	t.Parallel()
+	errLocked := fmt.Errorf("%w, %w", pglimit.ErrLocked, pglimit.ErrNothingTaken)
+	s := &fake{}
+	s.take = func(ctx context.Context, requests []rate.Request) ([]pglimit.Decision, error) {
+		if (requests[0].Impatient || len(requests) > 1) && requests[0].Key == "a" {
+			return nil, errLocked
+		}
+		return grantAll(ctx, requests)
+	}
+	guarded := newLimiter(t, s, func(c *pglimit.Config) { c.Breaker.Off = false })
+	for _, test := range []struct {
+		limiter *pglimit.Limiter
+		keys    []string
+		want    []string
+	}{
+		{guarded, []string{"a"}, []string{"a:1"}},
+		{guarded, []string{"b"}, []string{"b:1"}},
+		{guarded, []string{"a", "b"}, []string{"a:1 b:1", "a:1!", "b:1!", "a:1"}},
+		{newLimiter(t, s, nil), []string{"a"}, []string{"a:1"}},
+	} {
+		s.taken = nil
+		var requests []pglimit.Request
+		for _, key := range test.keys {
+			requests = append(requests, pglimit.Request{Key: key, Tokens: 1})
+		}
+		decisions, err := test.limiter.DoEach(t.Context(), requests...)
+		if err != nil || slices.ContainsFunc(decisions, func(d pglimit.Decision) bool { return !d.Allowed }) {
+			t.Errorf("%q: %+v, %v", test.keys, decisions, err)
+		}
+		if got := s.trips(); !slices.Equal(got, test.want) {
+			t.Errorf("%q: asked %q, want %q", test.keys, got, test.want)
+		}
+	}
 }

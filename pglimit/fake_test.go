@@ -16,8 +16,8 @@ import (
 
 	"github.com/pglimit/ratelimit/internal/bucket"
 	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/pglimit/pglimittest"
 	"github.com/pglimit/ratelimit/pglimit/rate"
-	"github.com/pglimit/ratelimit/strategies/strategytest/model"
 )
 
 // noDB panics when it is used: what these tests are about happens before.
@@ -34,6 +34,7 @@ func (noDB) Exec(_ context.Context, sql string, _ ...any) (tag pgconn.CommandTag
 // fake is a strategy that remembers what it was asked and does as it is told.
 type fake struct {
 	check func(pglimit.Limit) error
+	able  bool // it knows groups, IDs and blocks
 	take  func(context.Context, []rate.Request) ([]pglimit.Decision, error)
 
 	mu      sync.Mutex // lanes call at the same time
@@ -57,14 +58,10 @@ func (f *fake) Check(r *rate.Request) error {
 			return err
 		}
 	}
+	if f.able {
+		return nil
+	}
 	return rate.Unsupported(f.Name(), r)
-}
-
-// checkBut is Check of a fake that knows one more thing.
-func (f *fake) checkBut(r *rate.Request, unusual func(*rate.Request)) error {
-	but := *r
-	unusual(&but)
-	return f.Check(&but)
 }
 
 func (f *fake) Take(ctx context.Context, session pglimit.Session, requests []rate.Request) ([]pglimit.Decision, error) {
@@ -137,92 +134,63 @@ type onlyPlain struct{ pglimit.Strategy }
 
 func (s onlyPlain) Check(r *rate.Request) error { return rate.Unsupported(s.Name(), r) }
 
-// reserving is a strategy in memory that obeys Ahead and takes refunds, by the model's rule and
-// the test's clock. A call takes as long as latency says.
-type reserving struct {
+// store is a strategy in memory, by the test's clock. A call takes as long as latency says, each way.
+type store struct {
+	fake
+	memory  *pglimittest.Strategy
 	latency time.Duration
-
-	mu      sync.Mutex
-	buckets map[string]*model.Bucket
-	calls   [][]rate.Request
-	refunds [][]pglimit.Refund
-	down    error // every call fails with it
+	onReset func()
 }
 
-func newReserving() *reserving { return &reserving{buckets: map[string]*model.Bucket{}} }
-
-func (*reserving) Name() string       { return "reserving" }
-func (*reserving) Rule() pglimit.Rule { return bucket.Rule{} }
-
-func (*reserving) Check(r *rate.Request) error {
-	but := *r
-	but.Ahead = 0
-	return rate.Unsupported("reserving", &but)
+func newStore() *store {
+	s := &store{memory: pglimittest.MemoryOn(time.Now)}
+	s.take = s.decide
+	s.giveBack = func(ctx context.Context) error { return travel(ctx, s.latency) }
+	return s
 }
 
-func (s *reserving) of(key string) *model.Bucket {
-	if s.buckets[key] == nil {
-		s.buckets[key] = new(model.Bucket)
-	}
-	return s.buckets[key]
-}
+func (s *store) Check(r *rate.Request) error { return s.memory.Check(r) }
 
-func modelled(l pglimit.Limit) model.Limit { return model.NewLimit(l.Tokens, l.Period, l.Burst) }
-
-func (s *reserving) Take(ctx context.Context, _ pglimit.Session, requests []rate.Request) ([]pglimit.Decision, error) {
-	if err := travel(ctx, s.latency); err != nil {
-		return nil, err
-	}
-	decisions, err := s.decide(requests)
-	if err != nil {
-		return nil, err
-	}
-	return decisions, travel(ctx, s.latency)
-}
-
-func (s *reserving) decide(requests []rate.Request) ([]pglimit.Decision, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.calls = append(s.calls, slices.Clone(requests))
-	if s.down != nil {
-		return nil, s.down
-	}
-	now := time.Now()
-	decisions := make([]pglimit.Decision, len(requests))
-	for i, r := range requests {
-		b, l := s.of(r.Key), modelled(r.Limit)
-		var granted, delay int64
-		if r.Tokens > 0 {
-			granted, delay = b.TakeAhead(now.UnixNano(), l, r.Tokens, r.Unit, int64(r.Ahead))
-		}
-		report := b.Report(now.UnixNano(), l, max(r.Unit, 1))
-		decisions[i] = pglimit.Decision{
-			Allowed: granted > 0 || r.Tokens == 0 && report.Remaining >= r.Unit, Granted: granted, Delay: time.Duration(delay),
-			Remaining: report.Remaining, RetryAfter: report.RetryAfter, ResetAfter: report.ResetAfter, At: now.UTC(),
+func (s *store) decide(ctx context.Context, requests []rate.Request) (decisions []pglimit.Decision, err error) {
+	if err = travel(ctx, s.latency); err == nil {
+		if decisions, err = s.memory.Take(ctx, nil, requests); err == nil {
+			err = travel(ctx, s.latency)
 		}
 	}
-	return decisions, nil
+	return decisions, err
 }
 
-func (s *reserving) GiveBack(_ context.Context, _ pglimit.Session, refunds []pglimit.Refund) error {
-	time.Sleep(s.latency)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.refunds = append(s.refunds, slices.Clone(refunds))
-	if s.down != nil {
-		return s.down
+func (s *store) GiveBack(ctx context.Context, session pglimit.Session, refunds []pglimit.Refund) error {
+	if err := s.fake.GiveBack(ctx, session, refunds); err != nil {
+		return err
 	}
-	for _, r := range refunds {
-		s.of(r.Key).Refund(time.Now().UnixNano(), modelled(r.Limit), r.Tokens, r.At.UnixNano(), int64(r.Delay))
+	return s.memory.GiveBack(ctx, session, refunds)
+}
+
+func (s *store) Lease(ctx context.Context, session pglimit.Session, r pglimit.LeaseRequest) (lease pglimit.Lease, err error) {
+	if err = travel(ctx, s.latency); err == nil {
+		if lease, err = s.memory.Lease(ctx, session, r); err == nil {
+			err = travel(ctx, s.latency)
+		}
 	}
-	return nil
+	return lease, err
+}
+
+func (s *store) Reset(ctx context.Context, session pglimit.Session, limiter, key string) error {
+	if s.onReset != nil {
+		s.onReset()
+	}
+	return s.memory.Reset(ctx, session, limiter, key)
 }
 
 // owes is how many tokens the bucket owes now, in thousandths.
-func (s *reserving) owes(key string, limit pglimit.Limit) int64 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return max(0, s.of(key).Full-time.Now().UnixNano()) * 1000 / int64(limit.Token())
+func (s *store) owes(key string, limit pglimit.Limit) int64 {
+	peek := rate.Request{Limiter: "api", Key: key, Limit: limit, Unit: 1}
+	decisions, err := s.memory.Take(context.Background(), nil, []rate.Request{peek})
+	if err != nil {
+		return -1
+	}
+	return int64(decisions[0].ResetAfter) * 1000 / int64(limit.Token())
 }
 
 // waiting is a Limiter of 10/s, burst 1, with every stage that is on by default.
@@ -348,4 +316,23 @@ func buckets(tokens map[string]int64) func(context.Context, []rate.Request) ([]p
 		}
 		return decisions, nil
 	}
+}
+
+// onMemory is a Limiter as in production, with a database in memory.
+func onMemory(t *testing.T, memory *pglimittest.Strategy, change func(*pglimit.Config)) *pglimit.Limiter {
+	t.Helper()
+	c := pglimit.Config{Name: "api", Limit: pglimit.PerHour(100), Leases: pglimit.Leases{On: true, TTL: 10 * time.Second}}
+	if change != nil {
+		change(&c)
+	}
+	limiter, err := pglimit.New(memory.Pool(), memory, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := limiter.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	return limiter
 }

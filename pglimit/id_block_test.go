@@ -6,67 +6,24 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/pglimit/pglimittest"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
-// onceFake charges once, and blocks, in name: it does as it is told, and remembers what it was asked.
-type onceFake struct {
-	*fake
-	alone func(context.Context, rate.Request) (pglimit.Decision, error)
-
-	mu    sync.Mutex
-	asked []rate.Request
-	ttl   time.Duration
-	block pglimit.Block
-	most  int // calls under way at once
-	now   int
-}
-
-func (f *onceFake) decide(ctx context.Context, r rate.Request) (pglimit.Decision, error) {
-	f.mu.Lock()
-	f.asked = append(f.asked, r)
-	f.now++
-	f.most = max(f.most, f.now)
-	f.mu.Unlock()
-	defer func() {
-		f.mu.Lock()
-		f.now--
-		f.mu.Unlock()
-	}()
-	if f.alone == nil {
-		return pglimit.Decision{Allowed: r.Tokens > 0, Granted: r.Tokens}, nil
+// alone are the requests that were sent by themselves, because they have an ID or can be blocked.
+func (f *fake) alone() (requests []rate.Request) {
+	for _, sent := range f.taken {
+		if len(sent) == 1 && (sent[0].ID != "" || sent[0].Block != nil) {
+			requests = append(requests, sent[0])
+		}
 	}
-	return f.alone(ctx, r)
-}
-
-func (f *onceFake) Check(r *rate.Request) error {
-	return f.checkBut(r, func(r *rate.Request) { r.ID, r.Block = "", nil })
-}
-
-func (f *onceFake) Take(ctx context.Context, session pglimit.Session, requests []rate.Request) ([]pglimit.Decision, error) {
-	if len(requests) > 1 || requests[0].ID == "" && requests[0].Block == nil {
-		return f.fake.Take(ctx, session, requests)
-	}
-	r := requests[0]
-	f.mu.Lock()
-	f.ttl = r.IDTTL
-	if r.Block != nil {
-		f.block = *r.Block
-	}
-	f.mu.Unlock()
-	r.IDTTL, r.Block = 0, nil
-	d, err := f.decide(ctx, r)
-	return []pglimit.Decision{d}, err
-}
-
-// then answers with the decision.
-func then(d pglimit.Decision) func(context.Context, rate.Request) (pglimit.Decision, error) {
-	return func(context.Context, rate.Request) (pglimit.Decision, error) { return d, nil }
+	return requests
 }
 
 var loginBlock = pglimit.Block{After: 3, Within: time.Minute, For: time.Minute, Max: time.Hour, Forget: 24 * time.Hour}
@@ -77,23 +34,23 @@ func withBlock(c *pglimit.Config) { c.Block, c.Memory.Off, c.Combine.Off = login
 func TestARequestWithAnIDGoesOutAlone(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := &onceFake{fake: &fake{take: grantAll}}
+		s := &fake{able: true, take: grantAll}
 		limiter := newLimiter(t, s, func(c *pglimit.Config) { c.Memory.Off, c.Combine.Off, c.IDTTL = false, false, time.Hour })
 		d, err := limiter.Do(t.Context(), pglimit.Request{Key: "k", Tokens: 1, ID: "id"})
-		want := rate.Request{Limiter: "api", Key: "k", Limit: limiter.Limit(), Tokens: 1, Unit: 1, ID: "id"}
-		if err != nil || !d.Allowed || d.Limit != limiter.Limit() || len(s.asked) != 1 || s.asked[0] != want || s.ttl != time.Hour {
-			t.Errorf("%+v, %v; asked %+v for %v", d, err, s.asked, s.ttl)
+		want := rate.Request{Limiter: "api", Key: "k", Limit: limiter.Limit(), Tokens: 1, Unit: 1, ID: "id", IDTTL: time.Hour}
+		if err != nil || !d.Allowed || d.Limit != limiter.Limit() || len(s.taken) != 1 || s.alone()[0] != want {
+			t.Errorf("%+v, %v; asked %+v", d, err, s.taken)
 		}
 		decisions, err := limiter.DoEach(t.Context(), pglimit.Request{Key: "a", Tokens: 1}, pglimit.Request{Key: "b", Tokens: 2, ID: "id"}, pglimit.Request{Key: "c", Tokens: 3})
 		if err != nil || decisions[0].Granted != 1 || decisions[1].Granted != 2 || decisions[2].Granted != 3 {
 			t.Errorf("%+v, %v", decisions, err)
 		}
-		if stats := limiter.Stats(); len(s.asked) != 2 || s.asked[1].ID != "id" || s.asked[1].Tokens != 2 || stats.Requests != 4 || decided(stats) != 4 {
-			t.Errorf("asked alone: %+v, together: %+v; %+v", s.asked, s.taken, stats)
+		if stats := limiter.Stats(); len(s.alone()) != 2 || s.alone()[1].ID != "id" || s.alone()[1].Tokens != 2 || stats.Requests != 4 || decided(stats) != 4 {
+			t.Errorf("asked %+v; %+v", s.taken, stats)
 		}
 		for _, together := range s.taken {
 			for _, r := range together {
-				if r.ID != "" {
+				if r.ID != "" && len(together) > 1 {
 					t.Errorf("sent with others: %+v", r)
 				}
 			}
@@ -107,11 +64,17 @@ func TestWhatIsRememberedOfARequestWithAnID(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		empty := pglimit.Decision{RetryAfter: 100 * time.Millisecond, ResetAfter: 2 * time.Second}
-		s := &onceFake{fake: &fake{take: answer(empty)}}
+		s := &fake{able: true}
 		limiter := newLimiter(t, s, func(c *pglimit.Config) { c.Memory.Off = false })
 		granted := empty
 		granted.Allowed, granted.Granted = true, 1
-		s.alone = then(granted)
+		withIDs := granted
+		s.take = func(ctx context.Context, requests []rate.Request) ([]pglimit.Decision, error) {
+			if requests[0].ID != "" {
+				return answer(withIDs)(ctx, requests)
+			}
+			return answer(empty)(ctx, requests)
+		}
 		ask := func(what string, ask func() (pglimit.Decision, error), source pglimit.Source, allowed bool) {
 			t.Helper()
 			if d, err := ask(); err != nil || d.Source != source || d.Allowed != allowed {
@@ -132,7 +95,7 @@ func TestWhatIsRememberedOfARequestWithAnID(t *testing.T) {
 		ask("though it may be an earlier one", withID, pglimit.FromDatabase, true)
 		ask("which does not say what is left", two, pglimit.FromDatabase, false)
 		time.Sleep(2 * time.Second)
-		s.alone = then(empty)
+		withIDs = empty
 		ask("a denial", withID, pglimit.FromDatabase, false)
 		ask("is remembered", without, pglimit.FromMemory, false)
 	})
@@ -141,9 +104,7 @@ func TestWhatIsRememberedOfARequestWithAnID(t *testing.T) {
 func TestIDsThatAreRefused(t *testing.T) {
 	t.Parallel()
 	// What another request was granted is no outage: OnError is not asked.
-	clash := &onceFake{fake: &fake{}, alone: func(context.Context, rate.Request) (pglimit.Decision, error) {
-		return pglimit.Decision{}, &pglimit.RequestError{Field: "ID", Why: "is taken"}
-	}}
+	clash := &fake{able: true, take: fail(&pglimit.RequestError{Field: "ID", Why: "is taken"})}
 	limiter := newLimiter(t, clash, func(c *pglimit.Config) { c.OnError = pglimit.FailOpen })
 	for id, want := range map[string]string{
 		"\x00":                   `pglimit: Request.ID "\x00" has a NUL byte, which Postgres cannot store`,
@@ -166,7 +127,7 @@ func TestIDsThatAreRefused(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	blocking := newLimiter(t, &onceFake{fake: &fake{}}, withBlock)
+	blocking := newLimiter(t, &fake{able: true}, withBlock)
 	for what, r := range map[string]pglimit.Request{
 		`ID is "id": a Limiter with Config.Block takes none: leave it out`: {Key: "k", Tokens: 1, ID: "id"},
 		"Unit is 1: with Config.Block":                                     {Key: "k", Tokens: 2, Unit: 1},
@@ -182,12 +143,11 @@ func TestIDsThatAreRefused(t *testing.T) {
 func TestARequestThatGoesAloneIsWatched(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := &onceFake{fake: &fake{}, alone: func(ctx context.Context, r rate.Request) (pglimit.Decision, error) {
-			if r.ID == "panic" {
+		s := &fake{able: true, take: func(ctx context.Context, requests []rate.Request) ([]pglimit.Decision, error) {
+			if requests[0].ID == "panic" {
 				panic("at the strategy")
 			}
-			<-ctx.Done()
-			return pglimit.Decision{}, ctx.Err()
+			return until(context.Context.Err)(ctx, requests)
 		}}
 		limiter := newLimiter(t, s, func(c *pglimit.Config) { c.Timeout, c.MaxWaiting, c.Breaker.Off = time.Second, 1, false })
 		if _, err := limiter.Do(t.Context(), pglimit.Request{Key: "k", Tokens: 1, ID: "panic"}); err == nil || !strings.Contains(err.Error(), "panicked") {
@@ -213,29 +173,35 @@ func TestARequestThatGoesAloneIsWatched(t *testing.T) {
 func TestHowManyGoAloneAtOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := &onceFake{fake: &fake{}, alone: func(_ context.Context, r rate.Request) (pglimit.Decision, error) {
+		var underWay, atOnce atomic.Int64
+		s := &fake{able: true, take: func(ctx context.Context, requests []rate.Request) ([]pglimit.Decision, error) {
+			n := underWay.Add(1)
+			defer underWay.Add(-1)
+			for m := atOnce.Load(); n > m && !atOnce.CompareAndSwap(m, n); m = atOnce.Load() {
+			}
 			time.Sleep(time.Millisecond)
-			return pglimit.Decision{Allowed: true, Granted: r.Tokens}, nil
+			return grantAll(ctx, requests)
 		}}
 		limiter := newLimiter(t, s, func(c *pglimit.Config) { c.Combine.Lanes = 3 })
 		var requests []pglimit.Request
 		for i := range 9 {
 			requests = append(requests, pglimit.Request{Key: fmt.Sprint("k", i/2), Tokens: 1, ID: fmt.Sprint(i)})
 		}
-		for limiter, most := range map[*pglimit.Limiter]int{limiter: 3, limiter.On(pglimit.InTx(pglimitTx{})): 1} {
-			s.most, s.asked = 0, nil
+		for limiter, most := range map[*pglimit.Limiter]int64{limiter: 3, limiter.On(pglimit.InTx(pglimitTx{})): 1} {
+			atOnce.Store(0)
+			s.taken = nil
 			if decisions, err := limiter.DoEach(t.Context(), requests...); err != nil || len(decisions) != 9 {
 				t.Error(err)
 			}
 			last := make(map[string]string)
-			for _, r := range s.asked {
+			for _, r := range s.alone() {
 				if r.ID < last[r.Key] {
 					t.Errorf("%s: %s behind %s", r.Key, r.ID, last[r.Key])
 				}
 				last[r.Key] = r.ID
 			}
-			if s.most != most || len(s.asked) != 9 {
-				t.Errorf("%d at once, want %d; %d in all", s.most, most, len(s.asked))
+			if atOnce.Load() != most || len(s.alone()) != 9 {
+				t.Errorf("%d at once, want %d; %d in all", atOnce.Load(), most, len(s.alone()))
 			}
 		}
 	})
@@ -245,10 +211,10 @@ func TestHowManyGoAloneAtOnce(t *testing.T) {
 // that name the same keys in different orders do not deadlock.
 func TestTheOrderOfThoseThatGoAlone(t *testing.T) {
 	t.Parallel()
-	s := &onceFake{fake: &fake{}}
+	s := &fake{able: true, take: grantAll}
 	in := newLimiter(t, s, nil).On(pglimit.InTx(pglimitTx{}))
 	for range 20 {
-		s.asked = nil
+		s.taken = nil
 		var requests []pglimit.Request
 		for i, name := range strings.Fields("b/z c/a a/z b/a a/a b/z") {
 			key, limiter, _ := strings.Cut(name, "/")
@@ -258,7 +224,7 @@ func TestTheOrderOfThoseThatGoAlone(t *testing.T) {
 			t.Error(err)
 		}
 		var order string
-		for _, r := range s.asked {
+		for _, r := range s.alone() {
 			order += " " + r.Key + "/" + r.Limiter + ":" + r.ID
 		}
 		if want := " a/a:4 a/z:2 b/a:3 b/z:0 b/z:5 c/a:1"; order != want {
@@ -271,18 +237,18 @@ func TestTheOrderOfThoseThatGoAlone(t *testing.T) {
 func TestOnlyABlockIsRemembered(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := &onceFake{fake: &fake{}}
+		s := &fake{able: true}
 		limiter := newLimiter(t, s, func(c *pglimit.Config) { withBlock(c); c.Memory.TTL = 10 * time.Second })
 		// The bucket of 10/1s burst 20 is empty, and full again in 2 s.
 		denied := pglimit.Decision{RetryAfter: 5 * time.Second, ResetAfter: 7 * time.Second}
 		blocked := pglimit.Decision{RetryAfter: 5 * time.Second, ResetAfter: 7 * time.Second, Blocked: true, BlockedFor: 4 * time.Second, At: time.Unix(1000, 0)}
-		s.alone = then(denied)
+		s.take = answer(denied)
 		for range 2 {
 			if d, err := limiter.AllowN(t.Context(), "k", 3); err != nil || d.Source != pglimit.FromDatabase {
 				t.Errorf("a denial: %+v, %v", d, err)
 			}
 		}
-		s.alone = then(blocked)
+		s.take = answer(blocked)
 		if d, err := limiter.AllowN(t.Context(), "k", 3); err != nil || d.Source != pglimit.FromDatabase || !d.Blocked {
 			t.Errorf("a block: %+v, %v", d, err)
 		}
@@ -292,18 +258,18 @@ func TestOnlyABlockIsRemembered(t *testing.T) {
 		if about := d.BlockedFor.Round(10 * time.Millisecond); err != nil || d.Source != pglimit.FromMemory || !d.Blocked || about != time.Second || d.RetryAfter.Round(10*time.Millisecond) != 2100*time.Millisecond {
 			t.Errorf("while it is blocked: %+v, %v", d, err)
 		}
-		trips := len(s.asked)
-		s.alone = then(pglimit.Decision{RetryAfter: 2 * time.Second, ResetAfter: 4 * time.Second, Blocked: true, BlockedFor: time.Second})
-		if d, err := limiter.Peek(t.Context(), "k"); err != nil || !d.Blocked || len(s.asked) != trips+1 {
+		trips := len(s.taken)
+		s.take = answer(pglimit.Decision{RetryAfter: 2 * time.Second, ResetAfter: 4 * time.Second, Blocked: true, BlockedFor: time.Second})
+		if d, err := limiter.Peek(t.Context(), "k"); err != nil || !d.Blocked || len(s.taken) != trips+1 {
 			t.Errorf("a peek: %+v, %v", d, err)
 		}
 		time.Sleep(1100 * time.Millisecond)
-		s.alone = then(denied)
+		s.take = answer(denied)
 		if d, err := limiter.AllowN(t.Context(), "k", 3); err != nil || d.Source != pglimit.FromDatabase || d.Blocked {
 			t.Errorf("after the block, before the bucket is ready: %+v, %v", d, err)
 		}
-		if s.block != loginBlock || len(s.taken) > 0 {
-			t.Errorf("asked by %+v; together %+v", s.block, s.taken)
+		if asked := s.alone(); len(asked) != len(s.taken) || *asked[0].Block != loginBlock {
+			t.Errorf("asked %+v", s.taken)
 		}
 		if stats := limiter.Stats(); stats.Blocked != 3 || stats.Denied[pglimit.FromMemory] != 1 {
 			t.Errorf("%+v", stats)
@@ -313,9 +279,9 @@ func TestOnlyABlockIsRemembered(t *testing.T) {
 
 func TestNewRefusesABlock(t *testing.T) {
 	t.Parallel()
-	able := &onceFake{fake: &fake{}}
+	able := &fake{able: true}
 	for want, test := range map[string]struct {
-		strategy pglimit.Strategy
+		strategy *fake
 		change   func(*pglimit.Config)
 	}{
 		"pglimit: Config.Block.After is 0: it must be at least 1":                                                                                                                       {able, func(c *pglimit.Config) { c.Block.After = 0 }},
@@ -337,7 +303,7 @@ func TestNewRefusesABlock(t *testing.T) {
 		if !errors.As(err, &refused) || err.Error() != want {
 			t.Errorf("got  %v\nwant %s", err, want)
 		}
-		if _, unable := test.strategy.(*fake); unable != errors.Is(err, errors.ErrUnsupported) {
+		if unable := test.strategy != able; unable != errors.Is(err, errors.ErrUnsupported) {
 			t.Errorf("%v: unsupported?", err)
 		}
 	}
@@ -348,5 +314,69 @@ func TestNewRefusesABlock(t *testing.T) {
 	var refused *pglimit.BlockError
 	if err := limiter.SetLimit(pglimit.Every(loginBlock.For + 1)); !errors.As(err, &refused) || refused.Field != "For" || limiter.Limit().Period != loginBlock.For {
 		t.Errorf("SetLimit: %v", err)
+	}
+}
+
+// A denial under one limit ends with a grant under another, also if that was a request with an ID.
+func TestAGrantOfAnIDUnderAnotherLimitEndsADenial(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		limiter := onMemory(t, pglimittest.MemoryOn(time.Now), func(c *pglimit.Config) { c.Limit = pglimit.Every(time.Hour) })
+		for _, source := range []pglimit.Source{pglimit.FromDatabase, pglimit.FromMemory} {
+			if d, err := limiter.Allow(t.Context(), "k"); err != nil || d.Source != source {
+				t.Errorf("%+v, %v, want it from %v", d, err, source)
+			}
+		}
+		fast := pglimit.PerSecond(1000)
+		if d, err := limiter.DoEach(t.Context(), pglimit.Request{Key: "k", Tokens: 1, ID: "id", Limit: fast}); err != nil || !d[0].Allowed {
+			t.Errorf("%+v, %v", d, err)
+		}
+		time.Sleep(2 * time.Millisecond) // both have flowed back, at the faster rate
+		if d, err := limiter.Allow(t.Context(), "k"); err != nil || !d.Allowed {
+			t.Errorf("%+v, %v", d, err)
+		}
+	})
+}
+
+// A Limiter that blocks keys says what it cannot do, whatever the deadline, and takes nothing.
+func TestWhatALimiterThatBlocksCannotDo(t *testing.T) {
+	t.Parallel()
+	memory := pglimittest.Memory()
+	limiter, err := pglimittest.New(memory, config(withBlock))
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := limiter.AllowN(t.Context(), "k", 5)
+	if err != nil || !d.Allowed {
+		t.Fatalf("%+v, %v", d, err)
+	}
+	const waits, settles, groups = "try again after Decision.RetryAfter", "Settle less", "DoAll of another Limiter"
+	instead := map[string]string{"Wait": waits, "Reserve": waits, "Ahead": waits, "Settle": settles, "DoAll": groups}
+	for what, call := range map[string]func(context.Context) error{
+		"Wait":    func(ctx context.Context) error { _, err := limiter.Wait(ctx, "k"); return err },
+		"Reserve": func(ctx context.Context) error { _, err := limiter.Reserve(ctx, "k"); return err },
+		"Ahead": func(ctx context.Context) error {
+			_, err := limiter.DoEach(ctx, pglimit.Request{Key: "k", Tokens: 1, Ahead: time.Second})
+			return err
+		},
+		"Settle": func(ctx context.Context) error { _, err := limiter.Settle(ctx, d, 6); return err },
+		"DoAll": func(ctx context.Context) error {
+			_, err := limiter.DoAll(ctx, pglimit.Request{Key: "k", Tokens: 1})
+			return err
+		},
+	} {
+		for _, patience := range []time.Duration{time.Hour, 500 * time.Microsecond} {
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			if err := call(ctx); !errors.Is(err, errors.ErrUnsupported) || !strings.Contains(err.Error(), "a Limiter with Config.Block") || !strings.Contains(err.Error(), instead[what]) {
+				t.Errorf("%s: %v", what, err)
+			}
+			cancel()
+		}
+	}
+	if _, err := limiter.Settle(t.Context(), d, 2); err != nil { // to give back is no harm
+		t.Error(err)
+	}
+	if now, err := limiter.Peek(t.Context(), "k"); err != nil || now.Remaining != d.Remaining+3 {
+		t.Errorf("%+v, %v", now, err)
 	}
 }

@@ -3,144 +3,14 @@ package pglimit_test
 import (
 	"context"
 	"errors"
-	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/pglimit/ratelimit/pglimit"
-	"github.com/pglimit/ratelimit/pglimit/rate"
+	"github.com/pglimit/ratelimit/pglimit/pglimittest"
 )
-
-// bank is a strategy with leases, as package strategies documents them, in memory. Its
-// clock is that of the test. Debt is counted in time: a token is what is refilled in
-// Period / Tokens.
-type bank struct {
-	fake
-	latency   atomic.Int64  // time.Duration
-	fails     error         // of Lease
-	expired   bool          // are its leases when they come
-	resetting time.Duration // how long a reset takes
-
-	mu     sync.Mutex
-	debt   time.Duration
-	at     time.Time
-	leased int64
-	until  time.Time
-
-	trips   int
-	settled []int64 // spent, of each lease that was settled
-	resets  []int64 // set aside at that time
-}
-
-func newBank() *bank {
-	b := &bank{at: time.Now()}
-	b.latency.Store(int64(time.Millisecond))
-	b.take = b.decide
-	return b
-}
-
-// travel is one way to the server.
-func (b *bank) travel(ctx context.Context) error {
-	return travel(ctx, time.Duration(b.latency.Load()))
-}
-
-func perToken(l pglimit.Limit) time.Duration { return l.Period / time.Duration(l.Tokens) }
-
-// settle brings the account to the present.
-func (b *bank) settle(l pglimit.Limit) {
-	drain := func(to time.Time) {
-		if to.After(b.at) {
-			b.debt, b.at = max(0, b.debt-to.Sub(b.at)), to
-		}
-	}
-	now := time.Now()
-	if b.leased > 0 && !now.Before(b.until) {
-		drain(b.until)
-		b.debt += time.Duration(b.leased) * perToken(l)
-		b.leased = 0
-	}
-	drain(now)
-}
-
-func (b *bank) setAside() int64 {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.leased
-}
-
-func (b *bank) left(l pglimit.Limit) int64 {
-	return l.Burst - b.leased - int64((b.debt+perToken(l)-1)/perToken(l))
-}
-
-func (b *bank) decide(ctx context.Context, requests []rate.Request) ([]pglimit.Decision, error) {
-	if err := b.travel(ctx); err != nil {
-		return nil, err
-	}
-	decisions := b.grant(requests)
-	return decisions, b.travel(ctx)
-}
-
-func (b *bank) grant(requests []rate.Request) []pglimit.Decision {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	decisions := make([]pglimit.Decision, len(requests))
-	for i, r := range requests {
-		b.settle(r.Limit)
-		granted := min(r.Tokens, max(0, b.left(r.Limit))) / r.Unit * r.Unit
-		b.debt += time.Duration(granted) * perToken(r.Limit)
-		decisions[i] = pglimit.Decision{Allowed: granted > 0, Granted: granted, Remaining: b.left(r.Limit), At: b.at}
-		if r.Tokens == 0 {
-			decisions[i].Allowed = b.left(r.Limit) >= r.Unit
-		}
-	}
-	return decisions
-}
-
-func (b *bank) Lease(ctx context.Context, _ pglimit.Session, r pglimit.LeaseRequest) (pglimit.Lease, error) {
-	if err := b.travel(ctx); err != nil {
-		return pglimit.Lease{}, err
-	}
-	defer time.Sleep(time.Duration(b.latency.Load()))
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.fails != nil {
-		return pglimit.Lease{}, b.fails
-	}
-	b.trips++
-	b.settle(r.Limit)
-	if r.Settle.Tokens > 0 && b.at.Before(r.Settle.Until) {
-		b.leased -= r.Settle.Tokens
-		b.debt += time.Duration(r.Spent) * perToken(r.Limit)
-		b.settled = append(b.settled, r.Spent)
-	}
-	lease := pglimit.Lease{At: b.at, Until: b.at.Add(r.TTL)}
-	if r.Tokens > 0 {
-		lease.Tokens = min(r.Tokens, max(0, b.left(r.Limit))/r.Share)
-		b.leased += lease.Tokens
-		if b.until.Before(lease.Until) {
-			b.until = lease.Until
-		}
-	}
-	lease.Left = pglimit.Decision{Remaining: b.left(r.Limit), ResetAfter: b.debt + time.Duration(b.leased)*perToken(r.Limit)}
-	if b.expired {
-		lease.Until = lease.At
-	}
-	return lease, ctx.Err()
-}
-
-func (b *bank) Reset(context.Context, pglimit.Session, string, string) error {
-	time.Sleep(b.resetting)
-	time.Sleep(time.Duration(b.latency.Load()))
-	defer time.Sleep(time.Duration(b.latency.Load()))
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.resets = append(b.resets, b.leased)
-	b.debt, b.leased = 0, 0
-	return nil
-}
 
 // leasing has leases and combining, and no memory, and can be closed in the end.
 func leasing(t *testing.T, strategy pglimit.Strategy, limit pglimit.Limit) *pglimit.Limiter {
@@ -179,8 +49,9 @@ func load(t *testing.T, limiter *pglimit.Limiter, gap, length time.Duration) (al
 func TestABusyKeyIsLeased(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		b := newBank()
-		limiter := leasing(t, b, pglimit.PerSecond(1000))
+		s := newStore()
+		s.latency = time.Millisecond
+		limiter := leasing(t, s, pglimit.PerSecond(1000))
 		allowed := load(t, limiter, 2*time.Millisecond, 5*time.Second) // 500/s
 		stats := limiter.Stats()
 		if allowed != 2500 || stats.Allowed[pglimit.FromLease]+decided(stats) != 2500 {
@@ -197,57 +68,8 @@ func TestABusyKeyIsLeased(t *testing.T) {
 		if used := stats.LeasedTokens - stats.UnspentTokens; used != stats.Allowed[pglimit.FromLease] {
 			t.Errorf("%d tokens of leases for %d requests", used, stats.Allowed[pglimit.FromLease])
 		}
-		if n := b.setAside(); n != 0 {
+		if n := setAside(limiter); n != 0 {
 			t.Errorf("%d tokens are set aside still", n)
-		}
-	})
-}
-
-func TestCloseSaysWhichLeasesItCouldNotGiveBack(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		b := newBank()
-		limiter := leasing(t, b, pglimit.PerSecond(1000))
-		load(t, limiter, time.Millisecond, time.Second)
-		b.mu.Lock()
-		b.fails = errDown
-		b.mu.Unlock()
-		err := limiter.Close(t.Context())
-		if !errors.Is(err, errDown) || !strings.HasPrefix(err.Error(), "pglimit: 1 leases could not be given back, their tokens are missed for up to 1s: ") {
-			t.Error(err)
-		}
-		if _, err := limiter.Allow(t.Context(), "a"); !errors.Is(err, pglimit.ErrClosed) {
-			t.Error(err)
-		}
-		if err := limiter.Close(t.Context()); err != nil {
-			t.Error("again:", err)
-		}
-	})
-}
-
-// What has to be durable asks Postgres, and gets all that is there: also what the lease, which
-// is relaxed, had set aside.
-func TestWhatHasToBeDurableIsNotSpentFromALease(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		b := newBank()
-		limiter := leasing(t, b, perHour(60))
-		left := 60 - load(t, limiter, time.Millisecond, 12*time.Millisecond)
-		if b.setAside() == 0 {
-			t.Fatal("there is no lease")
-		}
-		leased := limiter.Stats().LeasedTokens
-		for ; left > 0; left-- {
-			decisions, err := limiter.DoEach(t.Context(), pglimit.Request{Key: "a", Tokens: 1, Durability: pglimit.Durable})
-			if err != nil || !decisions[0].Allowed || decisions[0].Source != pglimit.FromDatabase {
-				t.Fatalf("with %d left: %+v, %v", left, decisions, err)
-			}
-			if last := b.taken[len(b.taken)-1]; last[0].Durability != pglimit.Durable {
-				t.Errorf("sent %+v", last)
-			}
-		}
-		if n := limiter.Stats().LeasedTokens; n != leased {
-			t.Errorf("%d tokens were leased for them", n-leased)
 		}
 	})
 }
@@ -264,145 +86,171 @@ func makeBusy(t *testing.T, limiter *pglimit.Limiter) {
 // perHour is a limit of tokens that do not flow back while a test runs.
 func perHour(tokens int64) pglimit.Limit { return pglimit.PerHour(tokens) }
 
-func TestALeaseIsNotInTheWayOfItsOwnProcess(t *testing.T) {
+// setAside is how many leased tokens the Limiter has, if each request is for one.
+func setAside(limiter *pglimit.Limiter) int64 {
+	s := limiter.Stats()
+	return s.LeasedTokens - s.UnspentTokens - s.Allowed[pglimit.FromLease]
+}
+
+// What has to be durable asks Postgres, though there is a lease, which is relaxed.
+func TestWhatHasToBeDurableIsNotSpentFromALease(t *testing.T) {
 	t.Parallel()
-	for _, latency := range []time.Duration{0, time.Millisecond} {
+	synctest.Test(t, func(t *testing.T) {
+		limiter := leasing(t, newStore(), perHour(60))
+		load(t, limiter, time.Millisecond, 12*time.Millisecond)
+		if setAside(limiter) == 0 {
+			t.Fatal("there is no lease")
+		}
+		d, err := limiter.Do(t.Context(), pglimit.Request{Key: "a", Tokens: 1, Durability: pglimit.Durable})
+		if err != nil || !d.Allowed || d.Source != pglimit.FromDatabase {
+			t.Errorf("%+v, %v", d, err)
+		}
+	})
+}
+
+// A Reset takes the lease back first, and there is none while it lasts, for one key as for all.
+func TestAResetTakesTheLeaseBackFirst(t *testing.T) {
+	t.Parallel()
+	for _, all := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
-			b := newBank()
-			b.latency.Store(int64(latency))
-			limiter := leasing(t, b, perHour(1000))
-			spent := load(t, limiter, time.Millisecond, 300*time.Millisecond)
-			if b.setAside() == 0 {
-				t.Fatal("there is no lease")
+			s := resetsSlowly{newStore()}
+			limiter := leasing(t, s, perHour(100_000))
+			resets := 0
+			s.onReset = func() {
+				for range 10 { // for longer than a lease that was dropped is not taken again
+					if n := setAside(limiter); n != 0 {
+						t.Errorf("%d tokens are set aside during a reset", n)
+					}
+					time.Sleep(30 * time.Millisecond)
+				}
+				resets++
 			}
-			d, err := limiter.Peek(t.Context(), "a")
-			if err != nil || !d.Allowed || d.Remaining != 1000-spent {
-				t.Errorf("peek after %d tokens: %+v, %v", spent, d, err)
+			var work sync.WaitGroup
+			work.Go(func() { load(t, limiter, time.Millisecond, 2*time.Second) })
+			for range 2 {
+				later(500 * time.Millisecond)
+				if setAside(limiter) == 0 {
+					t.Fatal("there is no lease")
+				}
+				err := limiter.Reset(t.Context(), "a")
+				if all {
+					_, err = limiter.ResetAll(t.Context())
+				}
+				if err != nil {
+					t.Error(err)
+				}
 			}
-			d, err = limiter.AllowN(t.Context(), "a", 1000-spent)
-			if err != nil || !d.Allowed || d.Remaining != 0 {
-				t.Errorf("all that is left after %d tokens: %+v, %v", spent, d, err)
+			work.Wait()
+			if resets != map[bool]int{false: 2, true: 4}[all] {
+				t.Errorf("%d resets", resets)
 			}
 		})
 	}
 }
 
-func TestAResetTakesTheLeaseBackFirst(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		b := newBank()
-		b.resetting = 300 * time.Millisecond // for longer than a dropped lease is not taken again
-		limiter := leasing(t, b, perHour(100_000))
-		var work sync.WaitGroup
-		work.Go(func() { load(t, limiter, 100*time.Microsecond, 2*time.Second) })
-		time.Sleep(500 * time.Millisecond)
-		if b.setAside() == 0 {
-			t.Fatal("there is no lease")
-		}
-		for range 5 {
-			if err := limiter.Reset(t.Context(), "a"); err != nil {
-				t.Error(err)
-			}
-			time.Sleep(3 * time.Millisecond)
-		}
-		work.Wait()
-		for _, tokens := range b.resets {
-			if tokens != 0 {
-				t.Errorf("set aside when it was reset: %d", b.resets)
-			}
-		}
-		if len(b.resets) != 5 {
-			t.Error(b.resets)
-		}
-	})
+// resetsSlowly is a store whose buckets can all be reset.
+type resetsSlowly struct{ *store }
+
+func (r resetsSlowly) ResetAll(ctx context.Context, session pglimit.Session, limiter string) (int64, error) {
+	r.onReset()
+	return r.memory.ResetAll(ctx, session, limiter)
 }
 
 // What is denied while tokens are set aside is not denied any more when they come back.
 func TestAnUnspentLeaseEndsTheMemoryOfADenial(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		b := newBank()
-		limit := perHour(1000)
-		one := newLimiter(t, b, func(c *pglimit.Config) { c.Leases.On, c.Combine.Off, c.Memory.Off, c.Limit = true, false, false, limit })
-		var denies atomic.Bool
-		denies.Store(true)
-		b.take = func(ctx context.Context, requests []rate.Request) ([]pglimit.Decision, error) {
-			if denies.Load() {
-				_ = b.travel(ctx)
-				return answer(pglimit.Decision{RetryAfter: time.Hour})(ctx, requests)
-			}
-			return b.decide(ctx, requests)
+		limiter := onMemory(t, pglimittest.MemoryOn(time.Now), func(c *pglimit.Config) {
+			c.Limit, c.Leases.TTL, c.Memory.TTL = perHour(20), time.Second, time.Minute
+		})
+		left := 20 - untilLeased(t, limiter, "k")
+		for _, tokens := range []int64{left - 3, 3, 3} { // in a transaction, which leases and memory do not know
+			_, _ = limiter.On(pglimit.InTx(pglimitTx{})).AllowN(t.Context(), "k", tokens)
 		}
-		for range 5 { // the fifth finds its key busy, and is leased
-			go func() { _, _ = one.AllowN(t.Context(), "a", 2) }()
-		}
-		time.Sleep(50 * time.Millisecond)
-		denies.Store(false)
-		if b.setAside() == 0 {
-			t.Fatalf("there is no lease: %+v", one.Stats())
-		}
-		// What is left of it is not denied to its own process, whatever the memory knows, and
-		// who wants more is not denied either.
-		for _, tokens := range []int64{2, 2} {
-			if d, err := one.AllowN(t.Context(), "a", tokens); err != nil || !d.Allowed {
-				t.Errorf("%+v, %v, %+v", d, err, one.Stats())
-			}
-		}
-		time.Sleep(300 * time.Millisecond) // it is idle, and settled
-		if d, err := one.AllowN(t.Context(), "a", 2); err != nil || !d.Allowed {
+		if d, err := limiter.AllowN(t.Context(), "k", 2); err != nil || !d.Allowed { // out of the lease
 			t.Errorf("%+v, %v", d, err)
 		}
-		if err := one.Close(t.Context()); err != nil {
+		if _, err := limiter.AllowN(t.Context(), "k", left); err != nil {
 			t.Error(err)
+		}
+		time.Sleep(300 * time.Millisecond) // it is idle, and settled
+		if d, err := limiter.Peek(t.Context(), "k"); err != nil || d.Remaining == 0 {
+			t.Errorf("%+v, %v", d, err)
+		} else if d, err = limiter.AllowN(t.Context(), "k", d.Remaining); err != nil || !d.Allowed {
+			t.Errorf("%+v, %v", d, err)
 		}
 	})
 }
 
-// slow is a context that takes its time to say whether it has ended.
-type slow struct{ context.Context }
-
-func (s slow) Err() error {
-	time.Sleep(time.Millisecond)
-	return s.Context.Err()
+// untilLeased takes tokens of the key, one by one, until there is a lease. It returns how many.
+func untilLeased(t *testing.T, limiter *pglimit.Limiter, key string) (taken int64) {
+	t.Helper()
+	for d := (pglimit.Decision{}); d.Source != pglimit.FromLease; taken++ {
+		var err error
+		if d, err = limiter.Allow(t.Context(), key); err != nil || !d.Allowed || taken > 90 {
+			t.Fatalf("%+v, %v", d, err)
+		}
+	}
+	return taken
 }
 
-// Who waited for a lease when Close began has an answer, however long it takes from there
-// to its lane.
-func TestCloseAnswersThoseWhoWaitForALease(t *testing.T) {
+// Whoever has to ask Postgres is not denied the tokens that this very process has leased.
+func TestEveryoneGetsWhatThisProcessHasLeased(t *testing.T) {
 	t.Parallel()
-	for _, alone := range []bool{false, true} {
-		synctest.Test(t, func(t *testing.T) { closeWhileALeaseIsFetched(t, alone) })
-	}
-}
-
-// alone: without combining.
-func closeWhileALeaseIsFetched(t *testing.T, alone bool) {
-	b := newBank()
-	b.latency.Store(int64(10 * time.Millisecond))
-	limiter := newLimiter(t, b, func(c *pglimit.Config) { c.Leases.On, c.Combine.Off, c.Limit = true, alone, perHour(8) })
-	if _, err := limiter.AllowN(t.Context(), "a", 2); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := limiter.AllowN(t.Context(), "a", 2); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := limiter.Allow(t.Context(), "a"); err != nil { // three are left: too few for a lease
-		t.Fatal(err)
-	}
-	var work sync.WaitGroup
-	for range 20 {
-		work.Go(func() {
-			if _, err := limiter.Allow(slow{t.Context()}, "a"); err != nil {
-				t.Error(err)
+	looser := pglimit.PerHour(100).WithBurst(101)
+	for name, all := range map[string]func(t *testing.T, l *pglimit.Limiter, left int64) (granted int64, err error){
+		"with an ID": func(t *testing.T, l *pglimit.Limiter, left int64) (int64, error) {
+			d, err := l.DoEach(t.Context(), pglimit.Request{Key: "k", Tokens: left, ID: "id"})
+			return d[0].Granted, err
+		},
+		"in a group": func(t *testing.T, l *pglimit.Limiter, left int64) (int64, error) {
+			g, err := l.DoAll(t.Context(), pglimit.Request{Key: "k", Tokens: left})
+			return g.Decisions[0].Granted, err
+		},
+		"waiting": func(t *testing.T, l *pglimit.Limiter, left int64) (int64, error) {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			d, err := l.WaitN(ctx, "k", left)
+			return d.Granted, err
+		},
+		"ahead": func(t *testing.T, l *pglimit.Limiter, left int64) (int64, error) {
+			r, err := l.ReserveN(t.Context(), "k", left)
+			return left, errors.Join(err, map[bool]error{true: errors.New("they are due later")}[r.Delay() > 0])
+		},
+		"under another limit": func(t *testing.T, l *pglimit.Limiter, left int64) (int64, error) {
+			d, err := l.Do(t.Context(), pglimit.Request{Key: "k", Limit: looser, Tokens: left + 1})
+			return d.Granted - 1, err
+		},
+		"after SetLimit": func(t *testing.T, l *pglimit.Limiter, left int64) (int64, error) {
+			if err := l.SetLimit(looser); err != nil {
+				return 0, err
 			}
+			d, err := l.AllowN(t.Context(), "k", left+1)
+			return d.Granted - 1, err
+		},
+		"a peek": func(t *testing.T, l *pglimit.Limiter, _ int64) (int64, error) {
+			d, err := l.Peek(t.Context(), "k")
+			return d.Remaining, err
+		},
+		"in one Take with others": func(t *testing.T, l *pglimit.Limiter, left int64) (granted int64, err error) {
+			decisions, err := l.DoEach(t.Context(),
+				pglimit.Request{Key: "k", Tokens: 10}, pglimit.Request{Key: "k"}, pglimit.Request{Key: "k", Tokens: 10, ID: "id"},
+				pglimit.Request{Key: "k", Tokens: 10, Ahead: time.Second}, pglimit.Request{Key: "k", Tokens: left - 29, Limit: looser})
+			for _, d := range decisions {
+				granted += d.Granted
+			}
+			return granted - 1, err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				limiter := onMemory(t, pglimittest.MemoryOn(time.Now), nil)
+				left := limiter.Limit().Burst - untilLeased(t, limiter, "k")
+				if granted, err := all(t, limiter, left); granted != left || err != nil {
+					t.Errorf("%d of %d, %v", granted, left, err)
+				}
+			})
 		})
-	}
-	time.Sleep(5 * time.Millisecond)
-	if err := limiter.Close(t.Context()); err != nil {
-		t.Error(err)
-	}
-	work.Wait()
-	if stats := limiter.Stats(); stats.LeaseTrips == 0 {
-		t.Errorf("nobody waited for a lease: %+v", stats)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strconv"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/pglimit/ratelimit/internal/bucket"
@@ -215,53 +216,6 @@ func TestABlockedKeyIsNotNew(t *testing.T) {
 	}
 }
 
-func TestTheNewKeysOfAGroupStandOrFallTogether(t *testing.T) {
-	t.Parallel()
-	memory := pglimittest.Memory()
-	limiter := bounded(t, memory, nil)
-	group := func(keys ...string) pglimit.Group {
-		t.Helper()
-		requests := make([]pglimit.Request, len(keys))
-		for i, key := range keys {
-			requests[i] = pglimit.Request{Key: key, Tokens: 1}
-		}
-		g, err := limiter.DoAll(t.Context(), requests...)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return g
-	}
-	if g := group("a", "b", "c"); g.Allowed || g.RetryAfter != time.Hour || hasRow(t, limiter, "a") {
-		t.Errorf("more than the burst: %+v", g)
-	}
-	letThrough(t, limiter, "a")
-	if g := group("b", "a", "c"); g.Allowed || g.RetryAfter != 500*time.Millisecond || g.Decisions[0].Allowed || !g.Decisions[1].Allowed || hasRow(t, limiter, "b") {
-		t.Errorf("%+v", g)
-	}
-	memory.Advance(500 * time.Millisecond)
-	if g := group("b", "a", "c"); !g.Allowed {
-		t.Errorf("%+v", g)
-	}
-	if g := group("c", "b", "a"); !g.Allowed || limiter.Stats().NewKeys != 3 {
-		t.Errorf("%+v, %+v", g, limiter.Stats())
-	}
-}
-
-func TestOneCallNeedsOneTokenForAKey(t *testing.T) {
-	t.Parallel()
-	limiter := bounded(t, pglimittest.Memory(), nil)
-	a, b := pglimit.Request{Key: "a", Tokens: 1}, pglimit.Request{Key: "b", Tokens: 1}
-	ds, err := limiter.DoEach(t.Context(), a, b, a, pglimit.Request{Key: "c"}, b)
-	for _, d := range ds {
-		if err != nil || !d.Allowed || d.Source != pglimit.FromDatabase {
-			t.Errorf("%+v, %v", d, err)
-		}
-	}
-	if s := limiter.Stats(); s.NewKeys != 2 {
-		t.Errorf("%+v", s)
-	}
-}
-
 // What makes no row needs no token, and no look either.
 func TestWhatMakesNoRowIsNotBounded(t *testing.T) {
 	t.Parallel()
@@ -307,17 +261,97 @@ func TestWhatIsObservedNeedsNoToken(t *testing.T) {
 	}
 }
 
-// Keys that were let through need no token again, though another bucket of their group denied it.
-func TestTheNewKeysOfADeniedGroupAreLetThrough(t *testing.T) {
+func TestKnownKeysAreBounded(t *testing.T) {
+	t.Parallel()
+	const keys = 1000
+	limiter := bounded(t, pglimittest.Memory(), func(c *pglimit.Config) { c.NewKeys = pglimit.NewKeys{Limit: hourly(keys), Keys: 100} })
+	for range 2 {
+		for key := range keys {
+			letThrough(t, limiter, strconv.Itoa(key))
+		}
+	}
+	if trips := roundTrips(limiter); trips < 3*keys+2*(keys-100) {
+		t.Errorf("%d round trips: more than 100 keys are known", trips)
+	}
+}
+
+// A request for a key that is known costs nothing more. After some 50 s without one its row may have been swept: then it is
+// a new key. While the budget is known to be used up, a key that is refused costs a look, and no more.
+func TestWhatALookCosts(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		memory := pglimittest.MemoryOn(time.Now)
+		limiter := onMemory(t, memory, func(c *pglimit.Config) {
+			c.Limit, c.NewKeys.Limit, c.Leases.On = pglimit.PerSecond(10), pglimit.Every(time.Hour).WithBurst(2), false
+		})
+		costs := func(what, key string, want int64, allowed bool) {
+			t.Helper()
+			before := roundTrips(limiter)
+			d, err := limiter.Allow(t.Context(), key)
+			if trips := roundTrips(limiter) - before; trips != want || d.Allowed != allowed || err != nil {
+				t.Errorf("%s costs %d round trips, want %d: %+v, %v", what, trips, want, d, err)
+			}
+		}
+		costs("a new key", "a", 3, true)
+		costs("a known key", "a", 1, true)
+		time.Sleep(40 * time.Second)
+		costs("a known key", "a", 1, true)
+		time.Sleep(40 * time.Second)
+		costs("a known key", "a", 1, true)
+		time.Sleep(51 * time.Second)
+		costs("a key with a row", "a", 2, true)
+		costs("a new key", "b", 3, true)
+		costs("a refusal", "c", 1, false)
+		costs("a refusal", "d", 1, false)
+		time.Sleep(62 * time.Second)
+		if swept, err := memory.Sweep(t.Context(), nil, 0, 100); swept.Removed != 2 || err != nil {
+			t.Error(swept, err)
+		}
+		costs("a swept key, with the budget's memory gone", "a", 2, false)
+	})
+}
+
+// One road with the stage and without: where the key is known it allocates nothing.
+func TestAKnownKeyAllocatesNothing(t *testing.T) {
+	var allocations [2]float64
+	for i, limit := range []pglimit.Limit{{}, pglimit.PerSecond(2)} {
+		row := pglimit.Decision{Allowed: true, Granted: 1, HasRow: true, ResetAfter: time.Hour}
+		looked := row
+		looked.Granted = 0
+		limiter := newLimiter(t, &fake{take: func(_ context.Context, requests []rate.Request) ([]pglimit.Decision, error) {
+			if requests[0].Tokens == 0 {
+				return []pglimit.Decision{looked}, nil
+			}
+			return []pglimit.Decision{row}, nil
+		}}, func(c *pglimit.Config) { c.NewKeys.Limit = limit })
+		ctx := t.Context()
+		allocations[i] = testing.AllocsPerRun(1000, func() {
+			if d, err := limiter.Allow(ctx, "a"); !d.Allowed || err != nil {
+				t.Error(d, err)
+			}
+		})
+	}
+	if allocations[0] != allocations[1] {
+		t.Errorf("%v allocations without, %v with new keys that are bounded", allocations[0], allocations[1])
+	}
+}
+
+// What a request cost is charged, though its row was swept meanwhile.
+func TestSettleNeedsNoToken(t *testing.T) {
 	t.Parallel()
 	memory := pglimittest.Memory()
-	letThrough(t, bounded(t, memory, func(c *pglimit.Config) { c.Limit, c.NewKeys = hourly(1), pglimit.NewKeys{} }), "full")
-	limiter := bounded(t, memory, func(c *pglimit.Config) { c.Limit = hourly(1) })
-	a, b := pglimit.Request{Key: "a", Tokens: 1}, pglimit.Request{Key: "b", Tokens: 1}
-	if g, err := limiter.DoAll(t.Context(), a, b, pglimit.Request{Key: "full", Tokens: 1}); g.Denied.Key != "full" || err != nil {
-		t.Errorf("%+v, %v", g, err)
+	limiter := bounded(t, memory, func(c *pglimit.Config) { c.Limit = hourly(100) })
+	d, err := limiter.AllowN(t.Context(), "long", 1)
+	if err != nil {
+		t.Fatal(err)
 	}
-	if g, err := limiter.DoAll(t.Context(), a, b); !g.Allowed || err != nil {
-		t.Errorf("%+v, %v", g, err)
+	memory.Advance(time.Hour)
+	if _, err := memory.Sweep(t.Context(), nil, 0, 100); err != nil {
+		t.Fatal(err)
+	}
+	later := bounded(t, memory, func(c *pglimit.Config) { c.Limit = hourly(100) })
+	letThrough(t, later, "a", "b")
+	if d, err := later.Settle(t.Context(), d, 10); err != nil || d.Granted != 10 || d.Source != pglimit.FromDatabase {
+		t.Errorf("%+v, %v", d, err)
 	}
 }

@@ -16,7 +16,7 @@ import (
 
 // panicking is a strategy that panics when it is told to.
 type panicking struct {
-	*bank
+	*store
 	now bool
 }
 
@@ -27,7 +27,7 @@ func (p *panicking) maybe() {
 }
 
 func newPanicking() *panicking {
-	p := &panicking{bank: newBank()}
+	p := &panicking{store: newStore()}
 	p.take = func(ctx context.Context, requests []rate.Request) ([]pglimit.Decision, error) {
 		p.maybe()
 		return p.decide(ctx, requests)
@@ -38,12 +38,12 @@ func newPanicking() *panicking {
 
 func (p *panicking) Lease(ctx context.Context, s pglimit.Session, r pglimit.LeaseRequest) (pglimit.Lease, error) {
 	p.maybe()
-	return p.bank.Lease(ctx, s, r)
+	return p.store.Lease(ctx, s, r)
 }
 
 func (p *panicking) Reset(ctx context.Context, s pglimit.Session, limiter, key string) error {
 	p.maybe()
-	return p.bank.Reset(ctx, s, limiter, key)
+	return p.store.Reset(ctx, s, limiter, key)
 }
 
 func (p *panicking) ResetAll(context.Context, pglimit.Session, string) (int64, error) {

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -218,73 +216,6 @@ func TestAResetWhileTheBreakerIsOpen(t *testing.T) {
 		later(250 * time.Millisecond)
 		if err := reset(t.Context()); err != nil || s.resets != 1 || limiter.Stats().Open != 0 {
 			t.Errorf("%v, %d sent", err, s.resets)
-		}
-	})
-}
-
-// resetsAll is a bank whose buckets are all reset, which takes a second. It counts the leases
-// that are taken meanwhile.
-type resetsAll struct {
-	leasedOutage
-	resetting, leases atomic.Int64
-}
-
-func (r *resetsAll) ResetAll(context.Context, pglimit.Session, string) (int64, error) {
-	r.resetting.Add(1)
-	defer r.resetting.Add(-1)
-	time.Sleep(time.Second)
-	return 0, nil
-}
-
-func (r *resetsAll) Lease(ctx context.Context, s pglimit.Session, request pglimit.LeaseRequest) (pglimit.Lease, error) {
-	if request.Tokens > 0 {
-		r.leases.Add(r.resetting.Load())
-	}
-	return r.leasedOutage.Lease(ctx, s, request)
-}
-
-// No lease is taken during a ResetAll, also after one that failed because the breaker was open.
-func TestAResetOfAllThatFailedAndTheLeases(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		o, b := newOutage(), newBank()
-		r := &resetsAll{leasedOutage: leasedOutage{b, o}}
-		b.take = func(ctx context.Context, requests []rate.Request) ([]pglimit.Decision, error) {
-			if err := o.travel(ctx); err != nil {
-				return nil, err
-			}
-			return b.decide(ctx, requests)
-		}
-		limiter, err := pglimit.New(o, r, config(func(c *pglimit.Config) {
-			c.Leases.On, c.Combine.Off, c.Breaker.Off, c.Timeout, c.Limit = true, false, false, time.Second, pglimit.PerSecond(1000)
-		}))
-		if err != nil {
-			t.Fatal(err)
-		}
-		o.is(true, false)
-		opened(t, limiter, time.Second)
-		if _, err := limiter.ResetAll(t.Context()); pglimit.CauseOf(err) != pglimit.CauseBreaker {
-			t.Errorf("while it is open: %v", err)
-		}
-		o.is(false, false)
-		later(250 * time.Millisecond)
-		load(t, limiter, 2*time.Millisecond, time.Second)
-		if limiter.Stats().LeaseTrips == 0 {
-			t.Fatal("there was no lease")
-		}
-		var work sync.WaitGroup
-		work.Go(func() {
-			if _, err := limiter.ResetAll(t.Context()); err != nil {
-				t.Error(err)
-			}
-		})
-		load(t, limiter, 2*time.Millisecond, 500*time.Millisecond)
-		work.Wait()
-		if n := r.leases.Load(); n != 0 {
-			t.Errorf("%d leases were taken meanwhile", n)
-		}
-		if err := limiter.Close(t.Context()); err != nil {
-			t.Error(err)
 		}
 	})
 }

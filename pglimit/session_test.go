@@ -28,7 +28,7 @@ func TestASessionOfTheCallersPassesAllStagesBy(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				b := newBank()
+				b := newStore()
 				limiter := newLimiter(t, b, func(c *pglimit.Config) {
 					c.Leases.On, c.Combine.Off, c.Memory.Off, c.Limit = true, false, false, perHour(1000)
 				})
@@ -48,7 +48,7 @@ func TestASessionOfTheCallersPassesAllStagesBy(t *testing.T) {
 				}
 				trips("a busy key", 20)
 				load(t, limiter, time.Millisecond, 100*time.Millisecond)
-				if b.setAside() == 0 {
+				if setAside(limiter) == 0 {
 					t.Fatal("there is no lease")
 				}
 				trips("a key that is leased", 3)
@@ -80,32 +80,11 @@ func TestASessionOfTheCallersPassesAllStagesBy(t *testing.T) {
 // theirSession is a Session that somebody else has made.
 type theirSession struct{ pglimit.Session }
 
-// Where Postgres has just not answered others, the caller's own transaction asks all the same:
-// it is on a connection that is there.
-func TestASessionOfTheCallersPassesTheBreakerBy(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := &fake{take: fail(pglimit.ErrUnavailable)}
-		limiter := newOn(t, deadPool{}, s, func(c *pglimit.Config) { c.Breaker.Off = false })
-		_, _ = limiter.Allow(t.Context(), "a")
-		synctest.Wait()
-		if limiter.Stats().Open != 1 {
-			t.Fatalf("the circuit is closed: %+v", limiter.Stats())
-		}
-		s.take = grantAll
-		for name, in := range map[string]*pglimit.Limiter{"OnConn": limiter.On(pglimit.OnConn(new(pgx.Conn))), "InTx": limiter.On(pglimit.InTx(pglimitTx{}))} {
-			if d, err := in.Allow(t.Context(), "a"); err != nil || !d.Allowed {
-				t.Errorf("%s: %+v, %v", name, d, err)
-			}
-		}
-	})
-}
-
 // A Limiter that On made is its parent's for a while: it closes nothing, and counts with it.
 func TestASessionOfTheCallersIsNotTheLimiter(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		limiter := leasing(t, newBank(), perHour(1000))
+		limiter := leasing(t, newStore(), perHour(1000))
 		load(t, limiter, time.Millisecond, 100*time.Millisecond)
 		for name, in := range map[string]*pglimit.Limiter{"OnConn": limiter.On(pglimit.OnConn(new(pgx.Conn))), "InTx": limiter.On(pglimit.InTx(pglimitTx{})), "InTx of InTx": limiter.On(pglimit.InTx(pglimitTx{})).On(pglimit.InTx(pglimitTx{}))} {
 			if d, err := in.Allow(t.Context(), "a"); err != nil || !d.Allowed {

@@ -12,7 +12,6 @@ import (
 
 	"github.com/pglimit/ratelimit/pglimit"
 	"github.com/pglimit/ratelimit/pglimit/pglimittest"
-	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
 // costly is a Limiter of one token per second, burst 10.
@@ -79,7 +78,7 @@ func TestSettleAGroup(t *testing.T) {
 // What cannot be given back, or settled, is an error that says why, and changes nothing.
 func TestBadRefunds(t *testing.T) {
 	t.Parallel()
-	s := newReserving()
+	s := newStore()
 	limiter := costly(t, s, nil)
 	granted := allowN(t, limiter, 5)
 	denied := allowN(t, limiter, 6)
@@ -118,8 +117,8 @@ func TestBadRefunds(t *testing.T) {
 	if _, err := limiter.Settle(t.Context(), incomplete, 6); !errors.As(err, &limit) {
 		t.Error(err)
 	}
-	if len(s.refunds) != 0 || len(s.calls) > 2 {
-		t.Errorf("%d refunds, %d calls", len(s.refunds), len(s.calls))
+	if len(s.refunds) != 0 || len(s.taken) > 2 {
+		t.Errorf("%d refunds, %d calls", len(s.refunds), len(s.taken))
 	}
 	// A strategy that takes nothing back, and one that charges nothing ahead.
 	plain := costly(t, onlyPlain{pglimittest.Memory()}, nil)
@@ -130,7 +129,7 @@ func TestBadRefunds(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	s.down = errDown
+	s.memory.Fail(errDown)
 	if err := limiter.Refund(t.Context(), granted, 1); !errors.Is(err, errDown) || !strings.HasPrefix(err.Error(), `pglimit: refund of "k": `) {
 		t.Error(err)
 	}
@@ -151,7 +150,7 @@ func TestSettle(t *testing.T) {
 			{10, 0, 20, 20, 20},
 			{1, 9, 11, 11, 20},
 		} {
-			s := newReserving()
+			s := newStore()
 			limiter := costly(t, s, func(c *pglimit.Config) { c.OnError = pglimit.FailOpen })
 			granted := allowN(t, limiter, test.granted)
 			if test.others > 0 {
@@ -169,7 +168,7 @@ func TestSettle(t *testing.T) {
 			}
 		}
 		// Two that cost a burst more: the second is charged what the debt leaves, and says so.
-		s := newReserving()
+		s := newStore()
 		limiter := costly(t, s, nil)
 		one, two := allowN(t, limiter, 5), allowN(t, limiter, 5)
 		if d, err := limiter.Settle(t.Context(), one, 11); err != nil || d.Granted != 11 {
@@ -183,7 +182,7 @@ func TestSettle(t *testing.T) {
 		}
 		// One that cost far more: it is charged all that the bucket may owe, and not less than if it had cost less.
 		for _, actual := range []int64{20, 21, 1000, math.MaxInt64} {
-			s := newReserving()
+			s := newStore()
 			limiter := costly(t, s, nil)
 			var notCharged error
 			if actual > 20 {
@@ -198,40 +197,11 @@ func TestSettle(t *testing.T) {
 		}
 		// OnError decides nothing here.
 		time.Sleep(5 * time.Second) // or the memory knows that no more can be charged
-		s.down = errDown
+		s.memory.Fail(errDown)
 		if d, err := limiter.Settle(t.Context(), one, 12); !errors.Is(err, errDown) || d != (pglimit.Decision{}) {
 			t.Errorf("%+v, %v", d, err)
 		}
 	})
-}
-
-// slowly is a strategy that takes its time once it is told to.
-type slowly struct {
-	*reserving
-	lasts time.Duration
-}
-
-func (s *slowly) wait(ctx context.Context) error {
-	select {
-	case <-time.After(s.lasts):
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
-func (s *slowly) Take(ctx context.Context, session pglimit.Session, requests []rate.Request) ([]pglimit.Decision, error) {
-	if err := s.wait(ctx); err != nil {
-		return nil, err
-	}
-	return s.reserving.Take(ctx, session, requests)
-}
-
-func (s *slowly) GiveBack(ctx context.Context, session pglimit.Session, refunds []pglimit.Refund) error {
-	if err := s.wait(ctx); err != nil {
-		return err
-	}
-	return s.reserving.GiveBack(ctx, session, refunds)
 }
 
 // What was granted is given back and settled also when the caller leaves meanwhile, or has left, and it does not wait for ever.
@@ -258,14 +228,14 @@ func TestWhoHasLeftSettlesAllTheSame(t *testing.T) {
 				t.Run(fmt.Sprintf("%s, which takes %v, Timeout %v", name, lasts, timeout), func(t *testing.T) {
 					t.Parallel()
 					synctest.Test(t, func(t *testing.T) {
-						s := &slowly{reserving: newReserving()}
+						s := newStore()
 						limiter := costly(t, s, func(c *pglimit.Config) { c.Timeout = timeout })
 						granted := allowN(t, limiter, 5)
 						reserved, err := limiter.ReserveN(t.Context(), "k", 2)
 						if err != nil {
 							t.Fatal(err)
 						}
-						s.lasts = lasts
+						s.latency = lasts / 2 // each way
 						ctx, leave := context.WithCancel(t.Context())
 						if leaves == 0 {
 							leave()
@@ -385,9 +355,59 @@ func TestARefundEndsTheMemoryOfADenial(t *testing.T) {
 				t.Fatalf("answered from the memory: %+v", h)
 			}
 			s.finish()
-			if h.err != nil || !h.Allowed {
-				t.Errorf("%+v", h)
+			stats := c.limiter.Stats()
+			if h.err != nil || !h.Allowed || err == nil && stats.GivenBack != 2 || err != nil && stats.LostTokens != 2 {
+				t.Errorf("%+v, %+v", h, stats)
 			}
+		})
+	}
+}
+
+// What any call granted can be given back, and settled.
+func TestWhateverWasGrantedCanBeGivenBack(t *testing.T) {
+	t.Parallel()
+	plan := pglimit.PerHour(50)
+	for name, take := range map[string]func(*testing.T, *pglimit.Limiter) (pglimit.Decision, error){
+		"AllowN": func(t *testing.T, l *pglimit.Limiter) (pglimit.Decision, error) { return l.AllowN(t.Context(), "k", 3) },
+		"DoAll": func(t *testing.T, l *pglimit.Limiter) (pglimit.Decision, error) {
+			g, err := l.DoAll(t.Context(), pglimit.Request{Key: "other", Tokens: 1}, pglimit.Request{Key: "k", Limiter: "day", Limit: plan, Tokens: 3})
+			return g.Decisions[1], err
+		},
+		"an ID": func(t *testing.T, l *pglimit.Limiter) (pglimit.Decision, error) {
+			d, err := l.DoEach(t.Context(), pglimit.Request{Key: "k", Tokens: 3, ID: "id"})
+			return d[0], err
+		},
+		"Do": func(t *testing.T, l *pglimit.Limiter) (pglimit.Decision, error) {
+			return l.Do(t.Context(), pglimit.Request{Key: "k", Limit: plan, Tokens: 3})
+		},
+		"ReserveN": func(t *testing.T, l *pglimit.Limiter) (pglimit.Decision, error) {
+			r, err := l.ReserveN(t.Context(), "k", 3)
+			return r.Decision(), err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				limiter := onMemory(t, pglimittest.MemoryOn(time.Now), nil)
+				granted, err := take(t, limiter)
+				if err != nil || granted.Granted != 3 {
+					t.Fatalf("%+v, %v", granted, err)
+				}
+				owed := func() time.Duration {
+					d, err := limiter.DoEach(t.Context(), pglimit.Request{Limiter: granted.Limiter, Key: granted.Key, Limit: granted.Limit})
+					if err != nil {
+						t.Error(err)
+					}
+					return d[0].ResetAfter
+				}
+				if err := limiter.Refund(t.Context(), granted, 1); err != nil || owed() != 2*granted.Limit.Token() {
+					t.Errorf("%v is owed, %v", owed(), err)
+				}
+				granted.Granted = 2
+				if d, err := limiter.Settle(t.Context(), granted, 7); err != nil || d.Granted != 7 || owed() != 7*granted.Limit.Token() {
+					t.Errorf("%v is owed, %+v, %v", owed(), d, err)
+				}
+			})
 		})
 	}
 }

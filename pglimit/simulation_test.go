@@ -1,6 +1,7 @@
 package pglimit_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -38,7 +39,8 @@ func TestSimulation(t *testing.T) {
 				s := newSimulation(t, seed)
 				s.run()
 				if c := &s.config; t.Failed() {
-					t.Logf("%v, Timeout %v, %d processes, %d %% faults, %+v %+v %+v", c.Limit, c.Timeout, len(s.limiters), s.faults, c.Combine, c.Memory, c.Leases)
+					t.Logf("%v, Timeout %v, %d processes, %d %% faults, %+v %+v %+v",
+						c.Limit, c.Timeout, len(s.limiters), s.faults, c.Combine, c.Memory, c.Leases)
 				}
 			})
 			if t.Failed() {
@@ -68,20 +70,26 @@ type simulation struct {
 	kept    int64           // of which they gave nothing back
 	cut     int64           // asked for by callers whose own calls ended with them
 	ids     map[string]bool // that were granted
+	closing map[*pglimit.Limiter]time.Time
 }
 
-// simulated is the pool of one process.
+// simulated is the pool of one process, and what it calls.
 type simulated struct {
+	*simulation
+	busy map[string]bool // keys for which a call is under way
+}
+
+// pool of a process.
+type pool struct {
 	pglimit.Pool
-	of      *simulation
-	process int
+	of *simulation
 }
 
 func newSimulation(t *testing.T, seed uint64) *simulation {
 	r := rand.New(rand.NewPCG(seed, 0))
 	s := &simulation{
 		Strategy: pglimittest.MemoryOn(time.Now), t: t, seed: seed, random: rand.New(rand.NewPCG(seed, 1)),
-		held: make(map[string]time.Time), ids: make(map[string]bool),
+		held: make(map[string]time.Time), ids: make(map[string]bool), closing: make(map[*pglimit.Limiter]time.Time),
 	}
 	if r.IntN(3) > 0 {
 		s.faults = 1 + r.IntN(30)
@@ -97,8 +105,8 @@ func newSimulation(t *testing.T, seed uint64) *simulation {
 	if r.IntN(4) == 0 {
 		c.MaxWaiting = 1 + r.IntN(20)
 	}
-	for process := range 1 + r.IntN(3) {
-		limiter, err := pglimit.New(simulated{of: s, process: process}, s, s.config)
+	for range 1 + r.IntN(3) {
+		limiter, err := pglimit.New(pool{of: s}, simulated{s, make(map[string]bool)}, s.config)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -129,12 +137,16 @@ func (s *simulation) run() {
 			s.mu.Unlock()
 		}
 	})
+	if s.draw(3) == 0 {
+		work.Go(func() {
+			time.Sleep(time.Duration(s.draw(200)) * time.Millisecond)
+			s.close(s.limiters[0])
+		})
+	}
 	work.Wait()
 	var lost int64
 	for _, l := range s.limiters {
-		if err := l.Close(s.t.Context()); err != nil && s.faults == 0 {
-			s.t.Error(err)
-		}
+		s.close(l)
 		stats := l.Stats()
 		lost += stats.LostTokens + stats.UnspentTokens
 		if stats.Waiting != 0 || stats.Asleep != 0 {
@@ -152,8 +164,29 @@ func (s *simulation) run() {
 		s.t.Errorf("callers keep %d tokens, the server has granted %d and got %d back", s.kept, s.granted, s.back)
 	}
 	if gone := s.granted - s.back - s.kept; s.faults == 0 && gone > lost+s.cut {
-		s.t.Errorf("%d tokens are gone (granted %d, back %d, kept %d), and Stats tells of %d, callers of %d", gone, s.granted, s.back, s.kept, lost, s.cut)
+		s.t.Errorf("%d tokens are gone (granted %d, back %d, kept %d), and Stats tells of %d, callers of %d",
+			gone, s.granted, s.back, s.kept, lost, s.cut)
 	}
+}
+
+func (s *simulation) close(l *pglimit.Limiter) {
+	s.mu.Lock()
+	if s.closing[l].IsZero() {
+		s.closing[l] = time.Now()
+	}
+	s.mu.Unlock()
+	if err := l.Close(s.t.Context()); err != nil && s.faults == 0 {
+		s.t.Error(err)
+	}
+}
+
+// closed says that the Limiter is closed for one who has come then. Who has come before is answered, if the server
+// answers and the caller neither waits nor leaves.
+func (s *simulation) closed(l *pglimit.Limiter, came time.Time, leaves bool) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	at := s.closing[l]
+	return !at.IsZero() && (leaves || s.faults > 0 || !came.Before(at))
 }
 
 // ask in one of all ways.
@@ -225,6 +258,9 @@ func (s *simulation) ask(r *rand.Rand, l *pglimit.Limiter) {
 	if took := time.Since(began); took > longest {
 		s.t.Errorf("%+v took %v, and may take %v", asked, took, longest)
 	}
+	if errors.Is(err, pglimit.ErrClosed) && s.closed(l, began, leaves || asked[0].MaxWait > 0) {
+		return
+	}
 	s.tell(r, l, asked, decisions, err)
 }
 
@@ -250,6 +286,9 @@ func (s *simulation) tell(r *rand.Rand, l *pglimit.Limiter, asked []pglimit.Requ
 			continue
 		}
 		bucket := d.Limiter + "/" + d.Key
+		if unit := cmp.Or(q.Unit, max(q.Tokens, 1)); d.Granted > q.Tokens || d.Granted%unit != 0 {
+			s.t.Errorf("%+v: %+v", q, d)
+		}
 		switch {
 		case d.Granted == 0:
 			if d.Source == pglimit.FromDatabase || d.Source == pglimit.FromMemory {
@@ -308,6 +347,34 @@ func (s *simulation) draw(n int) int {
 
 // asks says that callers ask for buckets of the limiter: the others are those of new keys.
 func asks(limiter string) bool { return limiter == "api" || limiter == "other" }
+
+// Take of a process that combines: it has one call for a key under way. Groups and IDs have calls of their own.
+func (p simulated) Take(ctx context.Context, session rate.Session, requests []rate.Request) ([]rate.Decision, error) {
+	if !p.config.Combine.Off && requests[0].Group == 0 && requests[0].ID == "" {
+		keys := make(map[string]bool)
+		p.mu.Lock()
+		for _, r := range requests {
+			if r.Tokens > 0 { // else it locks nothing
+				keys[r.Limiter+"/"+r.Key] = true
+			}
+		}
+		for key := range keys {
+			if p.busy[key] {
+				p.t.Errorf("%s has two calls under way", key)
+			}
+			p.busy[key] = true
+		}
+		p.mu.Unlock()
+		defer func() {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			for key := range keys {
+				delete(p.busy, key)
+			}
+		}()
+	}
+	return p.simulation.Take(ctx, session, requests)
+}
 
 // Take is that of the server.
 func (s *simulation) Take(ctx context.Context, session rate.Session, requests []rate.Request) (decisions []rate.Decision, err error) {
@@ -423,7 +490,7 @@ func (s *simulation) Lease(ctx context.Context, session rate.Session, r rate.Lea
 }
 
 // Exec is a sign of life.
-func (p simulated) Exec(ctx context.Context, _ string, _ ...any) (tag pgconn.CommandTag, err error) {
+func (p pool) Exec(ctx context.Context, _ string, _ ...any) (tag pgconn.CommandTag, err error) {
 	if pause(ctx, time.Millisecond) != nil || p.of.isDown() && pause(ctx, time.Hour) != nil {
 		err = ctx.Err()
 	}

@@ -44,7 +44,7 @@ func waitN(t *testing.T, limiter *pglimit.Limiter, key string, n int64, patience
 func TestWaitersAreCombined(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := newReserving()
+		s := newStore()
 		s.latency = 10 * ms
 		limiter := waiting(t, s, nil)
 		var waiters []*waiter
@@ -53,8 +53,8 @@ func TestWaitersAreCombined(t *testing.T) {
 		}
 		waiters = append(waiters, waitN(t, limiter, "k", 1, 950*ms)) // the eleventh would be due after 1 s
 		later(2 * time.Second)
-		if len(s.calls) != 2 || len(s.calls[1]) != 2 || s.calls[1][0].Tokens != 9 {
-			t.Errorf("%d calls: %+v", len(s.calls), s.calls)
+		if len(s.taken) != 2 || len(s.taken[1]) != 2 || s.taken[1][0].Tokens != 9 {
+			t.Errorf("%d calls: %+v", len(s.taken), s.taken)
 		}
 		for i, w := range waiters[:10] {
 			// The second answer came 40 ms after the first decision, and counts from there.
@@ -72,7 +72,7 @@ func TestWaitersAreCombined(t *testing.T) {
 func TestAWaitThatWouldBeTooLongFailsAtOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := newReserving()
+		s := newStore()
 		limiter := waiting(t, s, func(c *pglimit.Config) { c.MaxWait = 150 * ms })
 		first := waitN(t, limiter, "k", 1, time.Hour)
 		if !first.over.Load() || first.err != nil {
@@ -84,8 +84,8 @@ func TestAWaitThatWouldBeTooLongFailsAtOnce(t *testing.T) {
 				t.Errorf("%+v", w)
 			}
 		}
-		if len(s.calls) != 1 {
-			t.Errorf("%d calls: the memory knows that 50 ms are not enough", len(s.calls))
+		if len(s.taken) != 1 {
+			t.Errorf("%d calls: the memory knows that 50 ms are not enough", len(s.taken))
 		}
 		if w := waitN(t, limiter, "k", 1, time.Hour); w.over.Load() { // it is due after 100 ms, which MaxWait allows
 			t.Errorf("%+v", w)
@@ -94,8 +94,8 @@ func TestAWaitThatWouldBeTooLongFailsAtOnce(t *testing.T) {
 		if !w.over.Load() || !errors.Is(w.err, pglimit.ErrWaitTooLong) {
 			t.Errorf("%+v", w)
 		}
-		if len(s.calls) != 2 { // due after 200 ms, which the memory knows
-			t.Errorf("%d calls", len(s.calls))
+		if len(s.taken) != 2 { // due after 200 ms, which the memory knows
+			t.Errorf("%d calls", len(s.taken))
 		}
 		if owed := s.owes("k", limiter.Limit()); owed != 2000 {
 			t.Errorf("%d thousandths of a token are owed, want 2 tokens", owed)
@@ -109,12 +109,12 @@ func TestAWaitThatWouldBeTooLongFailsAtOnce(t *testing.T) {
 		}
 		cancelled, cancel := context.WithTimeout(t.Context(), time.Hour)
 		cancel()
-		asked := len(s.calls)
+		asked := len(s.taken)
 		if d, err := limiter.Wait(cancelled, "k"); !errors.Is(err, context.Canceled) || d != none {
 			t.Errorf("%+v, %v", d, err)
 		}
-		if synctest.Wait(); len(s.calls) != asked {
-			t.Errorf("asked for somebody who had left before: %+v", s.calls[asked:])
+		if synctest.Wait(); len(s.taken) != asked {
+			t.Errorf("asked for somebody who had left before: %+v", s.taken[asked:])
 		}
 		if _, err := waiting(t, s, nil).Wait(t.Context(), "k"); err == nil || !strings.Contains(err.Error(), "a wait without end: give the context of Wait a deadline, or set Config.MaxWait") {
 			t.Error(err)
@@ -124,41 +124,6 @@ func TestAWaitThatWouldBeTooLongFailsAtOnce(t *testing.T) {
 			if _, err := limiter.WaitN(t.Context(), "k", n); !errors.As(err, &request) || request.Field != "Tokens" {
 				t.Errorf("%d: %v", n, err)
 			}
-		}
-	})
-}
-
-// Close ends the waits: their callers get ErrClosed, and their tokens are given back before it
-// returns.
-func TestCloseEndsWaits(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := newReserving()
-		s.latency = ms
-		limiter := waiting(t, s, nil)
-		var waiters []*waiter
-		for range 10 {
-			waiters = append(waiters, waitN(t, limiter, "k", 1, time.Hour))
-		}
-		later(50 * ms)
-		asking := waitN(t, limiter, "other", 1, time.Hour) // its answer is under way
-		if err := limiter.Close(t.Context()); err != nil {
-			t.Error(err)
-		}
-		if owed := s.owes("k", limiter.Limit()); owed > 500 {
-			t.Errorf("%d thousandths of a token are owed when Close returns", owed)
-		}
-		synctest.Wait()
-		for i, w := range waiters[1:] {
-			if !w.over.Load() || !errors.Is(w.err, pglimit.ErrClosed) {
-				t.Errorf("%d: %+v", i, w)
-			}
-		}
-		if asking.err != nil || !asking.decision.Allowed {
-			t.Errorf("%+v", asking)
-		}
-		if _, err := limiter.Wait(t.Context(), "k"); !errors.Is(err, pglimit.ErrClosed) {
-			t.Error(err)
 		}
 	})
 }
@@ -189,7 +154,7 @@ func TestNobodyWaitsOnAClosedLimiter(t *testing.T) {
 func TestMaxWaitBoundsTheWaitOnly(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := newReserving()
+		s := newStore()
 		s.latency = 20 * ms
 		limiter := waiting(t, s, func(c *pglimit.Config) { c.MaxWait = 150 * ms })
 		if d, err := limiter.Do(t.Context(), pglimit.Request{Key: "k", Tokens: 1, MaxWait: 1}); err != nil || !d.Allowed {
@@ -224,7 +189,9 @@ func TestWaitWithoutPostgres(t *testing.T) {
 		"FailClosed": {pglimit.FailClosed, pglimit.ErrUnavailable},
 		"none":       {nil, errDown},
 	} {
-		limiter := waiting(t, &reserving{down: errDown}, func(c *pglimit.Config) { c.OnError, c.MaxWait = test.onError, time.Hour })
+		s := newStore()
+		s.memory.Fail(errDown)
+		limiter := waiting(t, s, func(c *pglimit.Config) { c.OnError, c.MaxWait = test.onError, time.Hour })
 		if d, err := limiter.Wait(t.Context(), "k"); !errors.Is(err, test.want) || d.Allowed != (err == nil) {
 			t.Errorf("%s: %+v, %v", name, d, err)
 		}
@@ -238,13 +205,80 @@ func TestWhoCannotWaitOrReserve(t *testing.T) {
 	_, wait := plain.Wait(t.Context(), "k")
 	_, reserve := plain.Reserve(t.Context(), "k")
 	_, take := plain.DoEach(t.Context(), pglimit.Request{Key: "k", Tokens: 1, Ahead: 1})
-	able := waiting(t, newReserving(), func(c *pglimit.Config) { c.MaxWait = time.Hour })
+	able := waiting(t, newStore(), func(c *pglimit.Config) { c.MaxWait = time.Hour })
 	_, inTx := able.On(pglimit.InTx(pglimitTx{})).Wait(t.Context(), "k")
 	for name, err := range map[string]error{"Wait": wait, "Reserve": reserve, "Take": take, "InTx": inTx} {
 		if !errors.Is(err, errors.ErrUnsupported) || !strings.Contains(err.Error(), "token_bucket, upsert and warm_up can") == (name != "InTx") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
+}
+
+// A hook that panics in a caller of Wait, whom somebody recovers, leaves nothing reserved.
+func TestAHookThatPanicsLeavesTheLine(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore()
+		bad := false
+		limiter := waiting(t, s, func(c *pglimit.Config) {
+			c.OnDecision = func(context.Context, pglimit.Request, pglimit.Decision, error) {
+				if bad {
+					panic("a bug of the user's")
+				}
+			}
+		})
+		waitN(t, limiter, "k", 1, time.Hour)
+		bad = true
+		func() {
+			defer func() { _ = recover() }()
+			_, _ = limiter.Do(t.Context(), pglimit.Request{Key: "k", Tokens: 1, MaxWait: time.Hour})
+		}()
+		synctest.Wait()
+		if stats := limiter.Stats(); stats.Asleep != 0 || stats.GivenBack != 1 {
+			t.Errorf("%+v", stats)
+		}
+	})
+}
+
+// An OnError may answer a Wait with a Delay of its own. Who gives that up gives nothing back, because
+// Postgres has granted nothing.
+func TestAWaitFromFallbackGivesNothingBack(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore()
+		s.memory.Fail(errors.New("down"))
+		limiter := waiting(t, s, func(c *pglimit.Config) {
+			c.OnError = func(context.Context, pglimit.Failure) (pglimit.Decision, error) {
+				return pglimit.Decision{Allowed: true, Granted: 1, Delay: time.Minute}, nil
+			}
+		})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		time.AfterFunc(time.Second, cancel)
+		if _, err := limiter.Wait(ctx, "k"); !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+		if stats := limiter.Stats(); len(s.refunds) > 0 || stats.GivenBack+stats.LostTokens > 0 {
+			t.Errorf("%+v; %+v", s.refunds, stats)
+		}
+	})
+}
+
+// A request that waits may have a limit and a Limiter name of its own.
+func TestDoWaitsUnderALimitOfTheRequest(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		limiter := waiting(t, newStore(), nil)
+		r := pglimit.Request{Limiter: "other", Key: "k", Limit: pglimit.Every(time.Minute), Tokens: 1, MaxWait: time.Hour}
+		began := time.Now()
+		for range 3 {
+			if d, err := limiter.Do(t.Context(), r); err != nil || !d.Allowed || d.Limiter != "other" || d.Limit != r.Limit {
+				t.Errorf("%+v, %v", d, err)
+			}
+		}
+		if took := time.Since(began); took < 2*time.Minute || took > 2*time.Minute+time.Second {
+			t.Errorf("three of one a minute took %v", took)
+		}
+	})
 }
 
 func ExampleLimiter_Wait() {

@@ -4,12 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -209,69 +207,6 @@ func TestWhoHearsOfChanges(t *testing.T) {
 		}
 		if want := []error{errSecond, nil}; !slices.Equal(e.why, want) {
 			t.Errorf("because of %v, want %v", e.why, want)
-		}
-	})
-}
-
-// Many at once, while the server comes and goes: it is let alone while it is away, never asked
-// for a sign of life by two at a time, and found again when it is back.
-func TestManyAtOnce(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		var e ears
-		l := &life{sign: silent}
-		b := circuit.New(late, l.ask, e.hear)
-		var away atomic.Bool
-		var pinging, calls, lost atomic.Int64
-		answer := func(ctx context.Context) error {
-			time.Sleep(time.Duration(1+rand.IntN(5)) * time.Millisecond)
-			if away.Load() {
-				return errGone
-			}
-			return ctx.Err()
-		}
-		ping := func(ctx context.Context) error {
-			if pinging.Add(1) > 1 {
-				t.Error("two ask for a sign of life")
-			}
-			defer pinging.Add(-1)
-			return answer(ctx)
-		}
-		for range 10 { // outages and recoveries
-			end := time.Now().Add(3 * pause)
-			var work sync.WaitGroup
-			for range 30 {
-				work.Go(func() {
-					for time.Now().Before(end) {
-						err := l.admit(t.Context(), b, ping)
-						if err == nil {
-							calls.Add(1)
-							err = b.Call(t.Context(), answer)
-						}
-						if err != nil {
-							lost.Add(1)
-						}
-						time.Sleep(time.Millisecond)
-					}
-				})
-			}
-			work.Wait()
-			if b.Open() != away.Load() {
-				t.Errorf("away %t, open %t", away.Load(), b.Open())
-			}
-			away.Store(!away.Load())
-		}
-		if n := len(e.open); n != 9 {
-			t.Errorf("told of %d changes", n)
-		}
-		for i, open := range e.open {
-			if open != (i%2 == 0) {
-				t.Errorf("told %v", e.open)
-				break
-			}
-		}
-		if calls.Load() < 5000 || lost.Load() < 5000 {
-			t.Errorf("%d calls, %d lost", calls.Load(), lost.Load())
 		}
 	})
 }

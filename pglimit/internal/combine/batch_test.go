@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/pglimit/ratelimit/pglimit/rate"
+	"github.com/pglimit/ratelimit/strategies"
 )
 
 // gate lets one call after another go, when the test says so.
@@ -25,42 +26,6 @@ func (g gate) send(_ context.Context, requests []rate.Request) ([]rate.Decision,
 func (g gate) open() {
 	g <- struct{}{}
 	synctest.Wait()
-}
-
-// A lane uses its memory again and again: what one batch was about must not be found in the
-// next, which has fewer keys, and in another order.
-func TestABatchKnowsNothingOfTheOneBefore(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		g := make(gate)
-		s := &calls{send: g.send}
-		c := s.combiner(1)
-		heards := []*heard{ask(t.Context(), c, "z", 1)}
-		ask20 := func(keys ...int) {
-			for _, key := range keys {
-				heards = append(heards, ask(t.Context(), c, fmt.Sprint("k", key), 1))
-			}
-			g.open()
-		}
-		var up []int
-		for key := range 20 {
-			up = append(up, key, key)
-		}
-		ask20(up...)
-		ask20(19, 3, 19)
-		slices.Reverse(up)
-		ask20(up...)
-		ask20(7)
-		g.open()
-		if s.asked[2] != "k19:2/1 k3:1" || !strings.HasPrefix(s.asked[3], "k19:2/1 k18:2/1 ") || strings.Count(s.asked[3], ":2/1") != 20 || s.asked[4] != "k7:1" {
-			t.Errorf("asked %q", s.asked[2:])
-		}
-		for i, h := range heards {
-			if h.err != nil || !h.Allowed {
-				t.Errorf("number %d: %+v", i, h)
-			}
-		}
-	})
 }
 
 // Where a key has several requests already, it is the last of them that the next may join,
@@ -265,6 +230,171 @@ func TestTheMemoryKeepsTheOrderOfABucketsRequests(t *testing.T) {
 		g.open()
 		if first.err != nil || first.Allowed || !behind.Allowed || s.asked[1] != "a:1 a:5" {
 			t.Errorf("%+v, %+v, asked %q", first, behind, s.asked)
+		}
+	})
+}
+
+func durably(key string, tokens int64) rate.Request {
+	r := request(key, tokens)
+	r.Durability = rate.Durable
+	return r
+}
+
+// A relaxed request and a durable one become a durable one, in either order.
+func TestWhatIsCombinedIsAsDurableAsEachOfIt(t *testing.T) {
+	t.Parallel()
+	for _, both := range [][]rate.Request{{request("a", 1), durably("a", 1)}, {durably("a", 1), request("a", 1)}} {
+		synctest.Test(t, func(t *testing.T) {
+			g, sent := make(gate), []rate.Durability(nil)
+			s := &calls{send: func(ctx context.Context, requests []rate.Request) ([]rate.Decision, error) {
+				sent = append(sent, requests[0].Durability)
+				return g.send(ctx, requests)
+			}}
+			c := s.combiner(1)
+			ask(t.Context(), c, "z", 1)
+			one, two := askFor(t.Context(), c, both[0]), askFor(t.Context(), c, both[1])
+			g.open()
+			g.open()
+			if !one.Allowed || !two.Allowed || len(s.asked) != 2 || s.asked[1] != "a:2/1" || sent[0] != rate.Relaxed || sent[1] != rate.Durable {
+				t.Errorf("%+v, %+v, asked %q, %v", one, two, s.asked, sent)
+			}
+		})
+	}
+}
+
+// Tokens that a relaxed call granted are not durable: a caller who needs that waits for its own call, and nobody
+// overtakes it. The other way they are passed on.
+func TestWhatIsNotDurableIsNotPassedOnAsDurable(t *testing.T) {
+	t.Parallel()
+	for durable, gone := range map[bool]rate.Request{false: request("a", 2), true: durably("a", 2)} {
+		synctest.Test(t, func(t *testing.T) {
+			g := make(gate)
+			s := &calls{send: g.send}
+			c := s.combiner(1)
+			ask(t.Context(), c, "z", 1)
+			ctx, leave := context.WithCancel(t.Context())
+			askFor(ctx, c, gone)
+			g.open()
+			next, behind := askFor(t.Context(), c, durably("a", 1)), ask(t.Context(), c, "a", 1)
+			leave()
+			synctest.Wait()
+			g.open()
+			passed, back := c.Stats.PassedOn.Load(), c.Stats.GivenBack.Load()
+			if next.Allowed != durable || behind.Allowed != durable || (passed == 2) != durable || (back == 2) == durable {
+				t.Errorf("durable %t: %+v, %+v, passed on %d, given back %d", durable, next, behind, passed, back)
+			}
+			if !durable {
+				g.open()
+			}
+			if !next.Allowed || !behind.Allowed {
+				t.Errorf("durable %t: %+v, %+v", durable, next, behind)
+			}
+		})
+	}
+}
+
+// Two requests of 2^62 tokens are more than a number holds, and do not become one.
+func TestTheSumOfABatchDoesNotOverflow(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const huge = 1 << 62
+		g := make(gate)
+		s := &calls{send: g.send}
+		c := s.combiner(1)
+		ask(t.Context(), c, "z", 1)
+		one, two := ask(t.Context(), c, "a", huge), ask(t.Context(), c, "a", huge)
+		g.open()
+		g.open()
+		if want := fmt.Sprintf("a:%d a:%d", int64(huge), int64(huge)); s.asked[1] != want || one.Granted != huge || two.Granted != huge {
+			t.Errorf("%+v, %+v, asked %q", one, two, s.asked)
+		}
+	})
+}
+
+// The grant of a caller who has left is not divided among two others where two grants must have a distance, or be paid
+// for one by one: they wait for their own.
+func TestAGrantIsNotDividedWhereGrantsHaveADistance(t *testing.T) {
+	t.Parallel()
+	for _, rule := range []rate.Rule{strategies.SlidingLog{MinInterval: time.Second}.Rule(), strategies.WarmUp{}.Rule()} {
+		synctest.Test(t, func(t *testing.T) { isNotDivided(t, rule) })
+	}
+}
+
+func isNotDivided(t *testing.T, rule rate.Rule) {
+	t.Helper()
+	proceed := make(chan struct{})
+	calls := &calls{rule: rule}
+	calls.send = func(_ context.Context, requests []rate.Request) ([]rate.Decision, error) {
+		<-proceed
+		decisions := make([]rate.Decision, len(requests))
+		decisions[0] = rate.Decision{Allowed: true, Granted: requests[0].Unit, Limit: limit}
+		return decisions, nil
+	}
+	c := calls.combiner(1)
+	defer func() { _ = c.Close(context.WithoutCancel(t.Context())) }()
+	ctx, leave := context.WithCancel(t.Context())
+	ask := func(ctx context.Context, tokens int64) *heard {
+		h := new(heard)
+		go func() { h.Decision, h.err = decide(ctx, c, request("a", tokens)) }()
+		synctest.Wait()
+		return h
+	}
+	ask(t.Context(), 1)
+	ask(ctx, 3) // leaves
+	others := []*heard{ask(t.Context(), 1), ask(t.Context(), 1)}
+	proceed <- struct{}{}
+	synctest.Wait()
+	leave()
+	synctest.Wait()
+	queued := []*heard{ask(t.Context(), 1), ask(t.Context(), 1)}
+	proceed <- struct{}{}
+	synctest.Wait()
+	for _, h := range append(others, queued...) {
+		if h.err != nil || h.Allowed {
+			t.Errorf("%+v", h)
+		}
+	}
+	if len(calls.refunds) != 1 || calls.refunds[0].Tokens != 3 {
+		t.Errorf("given back: %+v", calls.refunds)
+	}
+	proceed <- struct{}{} // of those that were queued, one is granted
+	synctest.Wait()
+	if !queued[0].Allowed || queued[1].Allowed {
+		t.Errorf("%+v, %+v", queued[0], queued[1])
+	}
+}
+
+// By a rule whose tokens do not come back evenly, each request stays as it is, and few go out together: each is a round
+// trip behind the locks of those before it.
+func TestRequestsStayApart(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		proceed, sizes := make(chan struct{}), []int(nil)
+		calls := &calls{rule: strategies.WarmUp{}.Rule()}
+		calls.send = func(_ context.Context, requests []rate.Request) ([]rate.Decision, error) {
+			<-proceed
+			sizes = append(sizes, len(requests))
+			for _, r := range requests {
+				if r.Tokens != 1 {
+					t.Errorf("%+v", r)
+				}
+			}
+			return make([]rate.Decision, len(requests)), nil
+		}
+		c := calls.combiner(1)
+		defer func() { _ = c.Close(context.WithoutCancel(t.Context())) }()
+		for range 71 {
+			go func() { _, _ = decide(t.Context(), c, request("a", 1)) }()
+		}
+		synctest.Wait()
+		close(proceed)
+		synctest.Wait()
+		all := 0
+		for _, n := range sizes {
+			all += n
+		}
+		if all != 71 || slices.Max(sizes) != 32 {
+			t.Errorf("%d went out together", sizes)
 		}
 	})
 }

@@ -230,3 +230,25 @@ func TestACallIsGivenUpThoughOthersWereAnsweredMeanwhile(t *testing.T) {
 		})
 	}
 }
+
+// Close that has no time says so, whichever lane has a call under way, and its caller is told.
+func TestCloseWithoutTime(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := &calls{send: func(ctx context.Context, _ []rate.Request) ([]rate.Decision, error) {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}}
+		c := s.combiner(8)
+		hangs, queued := ask(t.Context(), c, "a", 1), ask(t.Context(), c, "a", 1)
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		if err := c.Close(ended); !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+		synctest.Wait()
+		if !errors.Is(hangs.err, rate.ErrClosed) || !errors.Is(queued.err, rate.ErrClosed) {
+			t.Errorf("%+v, %+v", hangs, queued)
+		}
+	})
+}

@@ -247,32 +247,6 @@ func TestEveryHeldRowHasItsTurn(t *testing.T) {
 	})
 }
 
-// Callers who leave while their row has to wait for its turn are forgotten.
-func TestWhoLeavesAHeldRowIsForgotten(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		r := &rows{named: true}
-		c := &groupCalls{send: r.send}
-		l := c.lane()
-		for _, key := range []string{"a", "b"} {
-			free := r.hold(key)
-			defer later(time.Second)
-			defer free()
-			askGroup(t.Context(), l, groupOf(key))
-			later(30 * time.Millisecond)
-		}
-		defer r.hold("c")()
-		askGroup(t.Context(), l, groupOf("c")) // is in front, and stays
-		for range 200 {
-			comeAndLeave(t, l, "c")
-			later(100 * time.Millisecond)
-		}
-		if n := l.WaitFor(groupOf("c")[0].Bucket()); n > 2*12 {
-			t.Errorf("%d groups wait for c, of 10 a second that wait for a second", n)
-		}
-	})
-}
-
 // comeAndLeave asks, and gives up after a second.
 func comeAndLeave(t *testing.T, l *combine.Combiner, key string) *heardGroup {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)

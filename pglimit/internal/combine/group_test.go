@@ -103,6 +103,7 @@ func TestCloseOfALane(t *testing.T) {
 				heards = append(heards, askGroup(t.Context(), l, groupOf(keys)))
 				later(30 * time.Millisecond)
 			}
+			single := ask(t.Context(), l, "hangs", 1)
 			time.AfterFunc(time.Second, free)
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
@@ -125,8 +126,15 @@ func TestCloseOfALane(t *testing.T) {
 					h.wants(t, rate.ErrClosed)
 				}
 			}
-			if _, err := decideGroup(t.Context(), l, groupOf("a")); !errors.Is(err, rate.ErrClosed) {
-				t.Error(err)
+			if patient != single.Allowed || !patient && !errors.Is(single.err, rate.ErrClosed) {
+				t.Errorf("%+v", single)
+			}
+			_, group := decideGroup(t.Context(), l, groupOf("a"))
+			_, errs := decideAll(t.Context(), l, []rate.Request{request("a", 1), request("b", 1)})
+			for _, err := range append(errs, group) {
+				if !errors.Is(err, rate.ErrClosed) {
+					t.Error(err)
+				}
 			}
 			stacks := make([]byte, 1<<20)
 			stacks = stacks[:runtime.Stack(stacks, true)]
@@ -136,4 +144,95 @@ func TestCloseOfALane(t *testing.T) {
 			later(2 * time.Second)
 		})
 	}
+}
+
+// A caller who leaves before his group is sent is not charged. After it, each request is given
+// back; what cannot be counts as lost.
+func TestACallerWhoLeavesIsNotCharged(t *testing.T) {
+	t.Parallel()
+	for _, fails := range []error{nil, errors.New("away")} {
+		synctest.Test(t, func(t *testing.T) {
+			c := &groupCalls{send: slowGroup, giveBack: func(context.Context) error { return fails }}
+			l := c.lane()
+			ctx, cancel := context.WithCancel(t.Context())
+			askGroup(t.Context(), l, groupOf("z"))
+			sent := askGroup(ctx, l, groupOf("a+b"))
+			later(time.Second)
+			stays := askGroup(t.Context(), l, groupOf("a+c"))
+			queued := askGroup(ctx, l, groupOf("a+d"))
+			cancel()
+			synctest.Wait()
+			for _, h := range []*heardGroup{sent, queued} {
+				h.wants(t, context.Canceled)
+			}
+			if _, err := decideGroup(ctx, l, groupOf("a")); !errors.Is(err, context.Canceled) {
+				t.Error(err)
+			}
+			later(5 * time.Second)
+			stays.granted(t)
+			c.wants(t, "z", "a+b", "a+c")
+			if r := c.refunds; len(r) != 2 || r[0].Key != "a" || r[0].Tokens != 2 || r[1].Key != "b" || r[1].Tokens != 2 {
+				t.Errorf("given back: %+v", c.refunds)
+			}
+			back, lost := int64(4), int64(0)
+			if fails != nil {
+				back, lost = lost, back
+			}
+			if l.Stats.GivenBack.Load() != back || l.Stats.Lost.Load() != lost {
+				t.Errorf("%d given back, %d lost", l.Stats.GivenBack.Load(), l.Stats.Lost.Load())
+			}
+		})
+	}
+}
+
+// A caller who leaves during a call that takes nothing is not asked about again.
+func TestACallerWhoLeavesIsNotAskedAboutAgain(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := &groupCalls{send: func(_ context.Context, groups [][]rate.Request) error {
+			time.Sleep(time.Second)
+			if len(groups) > 2 {
+				return rate.ErrNothingTaken
+			}
+			return nil
+		}}
+		l := c.lane()
+		askGroup(t.Context(), l, groupOf("first"))
+		ctx, cancel := context.WithTimeout(t.Context(), 1500*time.Millisecond)
+		defer cancel()
+		stays := askGroup(t.Context(), l, groupOf("a"))
+		leaves := askGroup(ctx, l, groupOf("b"))
+		askGroup(t.Context(), l, groupOf("c"))
+		later(10 * time.Second)
+		stays.granted(t)
+		leaves.wants(t, context.DeadlineExceeded)
+		c.wants(t, "first", "a b c", "a", "c")
+		if len(c.refunds) > 0 {
+			t.Errorf("given back: %+v", c.refunds)
+		}
+	})
+}
+
+// Of two groups whose call met a held row, one leaves. The other is not to blame for what both asked: it is asked
+// about alone.
+func TestACallerWhoStaysIsAskedAboutAlone(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := &groupCalls{send: func(_ context.Context, groups [][]rate.Request) error {
+			time.Sleep(time.Second)
+			if len(groups) > 1 {
+				return errors.Join(rate.ErrNothingTaken, rate.ErrLocked)
+			}
+			return nil
+		}}
+		l := c.lane()
+		askGroup(t.Context(), l, groupOf("first"))
+		ctx, cancel := context.WithTimeout(t.Context(), 1500*time.Millisecond)
+		defer cancel()
+		stays, leaves := askGroup(t.Context(), l, groupOf("a")), askGroup(ctx, l, groupOf("b"))
+		later(10 * time.Second)
+		stays.granted(t)
+		leaves.wants(t, context.DeadlineExceeded)
+		c.wants(t, "first", "a b", "a")
+	})
 }

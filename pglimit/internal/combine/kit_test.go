@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
+	"testing"
 	"testing/synctest"
 	"time"
 
@@ -24,6 +26,8 @@ type calls struct {
 	learned  func() uint64
 	recall   func(request *rate.Request) (rate.Decision, bool)
 
+	text func(requests []rate.Request) string // nil: as below
+
 	mu      sync.Mutex
 	asked   []string // such as "a:1 b:6/2 c:1@5/1s other/d:1" of each call
 	refunds []rate.Refund
@@ -33,11 +37,14 @@ func (c *calls) combiner(lanes int) *combine.Combiner {
 	if c.rule == nil {
 		c.rule = bucket.Rule{}
 	}
+	if c.text == nil {
+		c.text = text
+	}
 	return combine.New(lanes, combine.Functions{
 		Rule: c.rule,
 		Send: func(ctx context.Context, requests []rate.Request) ([]rate.Decision, error) {
 			c.mu.Lock()
-			c.asked = append(c.asked, text(requests))
+			c.asked = append(c.asked, c.text(requests))
 			c.mu.Unlock()
 			if c.send != nil {
 				return c.send(ctx, requests)
@@ -146,4 +153,126 @@ func askFor(ctx context.Context, c *combine.Combiner, r rate.Request) *heard {
 func later(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
+}
+
+// groupCalls are calls for groups.
+type groupCalls struct {
+	calls
+	send     func(ctx context.Context, groups [][]rate.Request) error // nil: all are granted
+	giveBack func(ctx context.Context) error
+}
+
+// lane is a Combiner. Asked is such as "a+b c" of each call; with a "!" if it is patient.
+func (c *groupCalls) lane() *combine.Combiner {
+	c.text = func(requests []rate.Request) string { return groupText(groupsOf(requests)) }
+	c.calls.send = func(ctx context.Context, requests []rate.Request) ([]rate.Decision, error) {
+		if c.send != nil {
+			if err := c.send(ctx, groupsOf(requests)); err != nil {
+				return nil, err
+			}
+		}
+		return grant(requests), nil
+	}
+	if c.giveBack != nil {
+		c.calls.giveBack = func(ctx context.Context, _ []rate.Refund) error { return c.giveBack(ctx) }
+	}
+	return c.combiner(1)
+}
+
+// groupsOf divides the requests of a call.
+func groupsOf(requests []rate.Request) (groups [][]rate.Request) {
+	for i, r := range requests {
+		if i == 0 || r.Group != requests[i-1].Group {
+			groups = append(groups, nil)
+		}
+		groups[len(groups)-1] = append(groups[len(groups)-1], r)
+	}
+	return groups
+}
+
+// decideGroup asks about a group.
+func decideGroup(ctx context.Context, c *combine.Combiner, group []rate.Request) ([]rate.Decision, error) {
+	u := &claims.Claim{Requests: group, Decisions: make([]rate.Decision, len(group))}
+	c.Decide(ctx, []*claims.Claim{u})
+	return u.Decisions, u.Err
+}
+
+func groupText(groups [][]rate.Request) string {
+	var texts []string
+	for _, group := range groups {
+		var keys []string
+		for _, r := range group {
+			keys = append(keys, r.Key)
+		}
+		text := strings.Join(keys, "+")
+		if len(groups) == 1 && !group[0].Impatient {
+			text += "!"
+		}
+		texts = append(texts, text)
+	}
+	return strings.Join(texts, " ")
+}
+
+// groupOf is the group "a+b".
+func groupOf(keys string) (group []rate.Request) {
+	for key := range strings.SplitSeq(keys, "+") {
+		group = append(group, rate.Request{Limiter: "test", Key: key, Limit: rate.PerHour(1000), Tokens: 2, Unit: 2, Group: 1})
+	}
+	return group
+}
+
+// heard is what a caller was told.
+type heardGroup struct {
+	mu        sync.Mutex
+	decisions []rate.Decision
+	err       error
+}
+
+func (h *heardGroup) told() ([]rate.Decision, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.decisions, h.err
+}
+
+// ask in a goroutine of its own, behind all who have asked before.
+func askGroup(ctx context.Context, l *combine.Combiner, group []rate.Request) *heardGroup {
+	h := &heardGroup{err: errNoAnswer}
+	go func() {
+		decisions, err := decideGroup(ctx, l, group)
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		h.decisions, h.err = decisions, err
+	}()
+	synctest.Wait()
+	return h
+}
+
+func (h *heardGroup) granted(t *testing.T) {
+	t.Helper()
+	if decisions, err := h.told(); err != nil || len(decisions) == 0 || decisions[0].Granted != 2 {
+		t.Errorf("%+v, %v: want a grant", decisions, err)
+	}
+}
+
+// wants an error, such as errNoAnswer.
+func (h *heardGroup) wants(t *testing.T, want error) {
+	t.Helper()
+	if decisions, err := h.told(); !errors.Is(err, want) {
+		t.Errorf("%+v, %v: want %v", decisions, err, want)
+	}
+}
+
+func (c *groupCalls) wants(t *testing.T, asked ...string) {
+	t.Helper()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !slices.Equal(c.asked, asked) {
+		t.Errorf("asked %q, want %q", c.asked, asked)
+	}
+}
+
+// slowGroup is a send that takes a second.
+func slowGroup(context.Context, [][]rate.Request) error {
+	time.Sleep(time.Second)
+	return nil
 }

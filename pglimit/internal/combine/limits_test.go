@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/pglimit/ratelimit/internal/bucket"
 	"github.com/pglimit/ratelimit/pglimit/internal/combine"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
@@ -204,44 +205,36 @@ func TestAHeldBucketUnderTwoLimits(t *testing.T) {
 	})
 }
 
-// Close that has no time answers also those who were left for the next batch.
-func TestCloseGivesUpWhoIsLeftForTheNextBatch(t *testing.T) {
+// A call has keys of one shard, in order of arrival, and begins with who waits for longest. Callers of other shards are
+// in the next ones.
+func TestACallHasKeysOfOneShard(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		var c *combine.Combiner
-		ended, cancel := context.WithCancel(t.Context())
-		cancel()
-		closed := make(chan error, 1)
-		s := &calls{learned: func() uint64 {
-			if c != nil { // after the batch was gathered, and before any is put back
-				go func(c *combine.Combiner) { closed <- c.Close(ended) }(c)
-				c = nil
-				time.Sleep(time.Millisecond)
-			}
-			return 0
-		}}
-		combiner := s.combiner(1)
 		g := make(gate)
-		s.send = g.send
-		ask(t.Context(), combiner, "z", 1)
-		heards := []*heard{ask(t.Context(), combiner, "a", 1), askFor(t.Context(), combiner, under(five, "a", 1))}
-		c = combiner
-		s.send = func(ctx context.Context, _ []rate.Request) ([]rate.Decision, error) {
-			<-ctx.Done()
-			return nil, ctx.Err()
+		var asked []string
+		c := combine.New(2, combine.Functions{
+			Rule: bucket.Rule{}, Learned: func() uint64 { return 0 },
+			Send: func(ctx context.Context, requests []rate.Request) ([]rate.Decision, error) {
+				asked = append(asked, text(requests))
+				return g.send(ctx, requests)
+			},
+			Shard: func(key string) int { return int(key[0]) },
+			Lane:  func(string, int) int { return 1 },
+		})
+		heards := []*heard{ask(t.Context(), c, "z1", 1)}
+		for _, key := range []string{"b1", "a1", "b2", "a2", "c1", "b1", "z1"} {
+			heards = append(heards, ask(t.Context(), c, key, 1))
 		}
-		g.open()
-		if err := <-closed; !errors.Is(err, context.Canceled) {
-			t.Error(err)
+		for range 5 {
+			g.open()
 		}
-		synctest.Wait()
-		for _, h := range heards {
-			if !errors.Is(h.err, rate.ErrClosed) {
-				t.Errorf("%+v", h)
+		if want := []string{"z1:1", "b1:2/1 b2:1", "a1:1 a2:1", "c1:1", "z1:1"}; !slices.Equal(asked, want) {
+			t.Errorf("asked %q, want %q", asked, want)
+		}
+		for i, h := range heards {
+			if h.err != nil || !h.Allowed {
+				t.Errorf("number %d: %+v", i, h)
 			}
-		}
-		if len(s.asked) != 2 {
-			t.Errorf("asked %q", s.asked)
 		}
 	})
 }

@@ -130,28 +130,6 @@ func TestWhatWasAskedBeforeItWasForgotten(t *testing.T) {
 	}
 }
 
-// What is told ages with the time that has passed since the answer.
-func TestWhatIsTold(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		m := remembering(t)
-		asked := m.Now()
-		time.Sleep(10 * time.Millisecond)
-		m.learn(ask("a", 8, 8), rate.Decision{Allowed: true, Granted: 8, Remaining: 1, RetryAfter: 700 * time.Millisecond, ResetAfter: 1900 * time.Millisecond, At: time.Unix(1000, 0)}, asked)
-		const passed = 512 * time.Millisecond
-		const age = passed - passed/1024
-		time.Sleep(passed)
-		// 1,388.5 ms until it is full: 13.9 of 20 are missing, and 6 are there.
-		want := rate.Decision{ResetAfter: 1900*time.Millisecond - age, At: time.Unix(1000, 0).Add(age), Remaining: 6, Source: rate.FromMemory, Limit: limit}
-		for n, retry := range map[int64]time.Duration{8: 700 * time.Millisecond, 9: 800 * time.Millisecond} {
-			want.RetryAfter = retry - age
-			if d, known := m.Recall(ask("a", n, n)); !known || d != want {
-				t.Errorf("%t, %+v\nwant %+v", known, d, want)
-			}
-		}
-	})
-}
-
 // Several answers are learned of each; a grant that leaves enough, and a row that was held,
 // say nothing; and nothing is known for longer than the memory lasts.
 func TestWhatIsLearned(t *testing.T) {
@@ -239,24 +217,6 @@ func TestAGrantThatLeavesEnough(t *testing.T) {
 		m.learn(ask("a", 1, 1), rate.Decision{Allowed: true, Granted: 1}, m.Now())
 		m.learn(ask("a", 1, 1), denied(time.Second), asked)
 		m.knows("a grant after all was forgotten", ask("a", 1, 1), true)
-	})
-}
-
-// Limiters of different names have buckets of their own for the same key.
-func TestLimitersAreApart(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		m := remembering(t)
-		other := ask("a", 1, 1)
-		other.Limiter = "other"
-		m.learn(ask("a", 1, 1), denied(time.Second), m.Now())
-		m.knows("another limiter", other, false)
-		m.learn(other, denied(time.Minute), m.Now())
-		time.Sleep(10 * time.Second)
-		m.knows("it is over", ask("a", 1, 1), false)
-		m.knows("it is not", other, true)
-		m.Forget(ask("a", 1, 1).Bucket())
-		m.knows("only the other was forgotten", other, true)
 	})
 }
 

@@ -284,45 +284,6 @@ func TestBusyIsCountedByTheHold(t *testing.T) {
 	})
 }
 
-// Who was served does not leave without its tokens, though its context ends while the rest of
-// the lease is being settled for somebody else.
-func TestWhoWasServedHasItsAnswer(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := &lender{lends: slowly(10 * time.Millisecond)}
-		leases := s.leases(t)
-		ctx, leave := context.WithCancel(t.Context())
-		served := claims(t, leases, map[int]context.Context{0: ctx, 2: ctx}, 1, 1, 4)
-		later(15 * time.Millisecond)
-		leave()
-		later(15 * time.Millisecond)
-		if served() != "yyl" || s.asked()[1].Spent != 2 {
-			t.Errorf("served %s, asked %+v", served(), s.asked())
-		}
-		closes(t, leases)
-	})
-}
-
-// Who comes while Close waits for a lease asks Postgres.
-func TestWhoComesDuringClose(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := &lender{lends: slowly(10 * time.Millisecond)}
-		leases := s.leases(t)
-		first := claims(t, leases, nil, 1)
-		settled := claims(t, leases, nil)
-		go closes(t, leases)
-		synctest.Wait()
-		later(time.Second)
-		if _, served, err := ask(t.Context(), leases, "a", 1); served || err != nil {
-			t.Errorf("%t, %v", served, err)
-		}
-		if first() != "y" || settled() != "" {
-			t.Errorf("%s, %s", first(), settled())
-		}
-	})
-}
-
 // durably is a request that a relaxed lease must not serve.
 func durably(tokens int64) *rate.Request {
 	r := request("a", tokens)

@@ -2,7 +2,6 @@ package lease_test
 
 import (
 	"context"
-	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -127,33 +126,5 @@ func TestTwoLimitsInTurnAreNoStorm(t *testing.T) {
 			t.Errorf("%d calls in %d holds", n, holds)
 		}
 		closes(t, s)
-	})
-}
-
-// Limiters of different names have leases of their own for the same key.
-func TestLimitersHaveLeasesOfTheirOwn(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		l := new(lender)
-		s := l.leases(t)
-		defer closes(t, s)
-		busy(t, s, "a")
-		r := request("a", 1)
-		r.Limiter = "other"
-		for i := range 5 {
-			if _, spent, left := s.Spend(r); spent || left {
-				t.Errorf("request %d: spent %t, left %t", i, spent, left)
-			}
-			if _, served, err := s.Fetch(t.Context(), r); err != nil || served != (i == 4) {
-				t.Errorf("request %d: served %t, %v", i, served, err)
-			}
-		}
-		var limiters []string
-		for _, r := range l.asked() {
-			limiters = append(limiters, r.Limiter)
-		}
-		if !slices.Equal(limiters, []string{"test", "other"}) {
-			t.Errorf("%q", limiters)
-		}
 	})
 }

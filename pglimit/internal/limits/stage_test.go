@@ -1,6 +1,7 @@
 package limits
 
 import (
+	"context"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -74,4 +75,30 @@ func TestAnOldCountDoesNotHold(t *testing.T) {
 			t.Errorf("it tries again: %d", live)
 		}
 	})
+}
+
+// deletes counts the statements of an instance that goes.
+type deletes struct {
+	rate.Session
+	n int
+}
+
+func (d *deletes) Exec(context.Context, string, ...any) (int64, error) {
+	d.n++
+	return 1, nil
+}
+
+// An instance that was said to live says once that it is gone, however often its Limiter is closed.
+func TestAnInstanceGoesOnce(t *testing.T) {
+	t.Parallel()
+	session := new(deletes)
+	s := &Stage{table: NewTable(session, Config{}), id: "1"}
+	for _, want := range []int{0, 1, 1} {
+		if s.Leave(t.Context()); session.n != want {
+			t.Errorf("deleted %d times, want %d", session.n, want)
+		}
+		if want == 0 { // nobody has heard of it before
+			s.said.Store(1)
+		}
+	}
 }

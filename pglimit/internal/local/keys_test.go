@@ -10,22 +10,6 @@ import (
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
-// What one key, or one limiter, has used the others have not.
-func TestKeysAndLimitersAreApart(t *testing.T) {
-	t.Parallel()
-	b, limit := local.New().Of(1), rate.Every(time.Hour)
-	for _, of := range [][2]string{{"api", "a"}, {"api", "b"}, {"web", "a"}, {"ap", "ia"}, {"apia", ""}} {
-		r := ask(of[1], limit, 1)
-		r.Limiter = of[0]
-		if d := b.Take(r, noon); !d.Allowed {
-			t.Errorf("%v: %+v", of, d)
-		}
-		if d := b.Take(r, noon); d.Allowed {
-			t.Errorf("%v again: %+v", of, d)
-		}
-	}
-}
-
 // With all places taken, a new key is denied rather than one forgotten that has used up its
 // share. Those that are full again make room, but they are looked for once a second at most.
 func TestTheNumberOfKeysIsBounded(t *testing.T) {

@@ -69,15 +69,6 @@ func TestAPeekThatFailsOpenGrantsNothing(t *testing.T) {
 	}
 }
 
-func TestOnErrorIsNotAskedAboutDecisions(t *testing.T) {
-	t.Parallel()
-	onError := asked{answer: pglimit.FailOpen}
-	limiter := newLimiter(t, &fake{take: answer(pglimit.Decision{})}, func(c *pglimit.Config) { c.OnError = onError.onError })
-	if d, err := limiter.Allow(t.Context(), "k"); err != nil || d.Allowed || len(onError.requests) > 0 {
-		t.Errorf("%+v, %v, asked %v", d, err, onError.errs)
-	}
-}
-
 // A database that is set up wrongly is no outage: a limiter that fails open would let
 // everybody pass for ever. Neither is the end of the limiter.
 func TestOnErrorIsNotAskedAboutWhatDoesNotEndByItself(t *testing.T) {
@@ -226,14 +217,6 @@ func TestTheCallersDeadline(t *testing.T) {
 				}
 			})
 		})
-	}
-}
-
-func TestAnErrorInTimeIsNotCalledATimeout(t *testing.T) {
-	t.Parallel()
-	limiter := newLimiter(t, &fake{take: fail(errDown)}, func(c *pglimit.Config) { c.Timeout = time.Hour })
-	if _, err := limiter.Allow(t.Context(), "k"); err != errDown { //nolint:errorlint // as it is, not wrapped
-		t.Error(err)
 	}
 }
 
