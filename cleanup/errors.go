@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/jackc/pgx/v5/pgconn"
+
 	"github.com/pglimit/ratelimit/internal/postgres"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
@@ -29,8 +31,16 @@ var (
 	ErrStarted = errors.New("cleanup: already started")
 )
 
-// explain says what went wrong in a step of the Locker, and what to do.
+// explain says what went wrong in a step of the Locker, and what to do. The semaphore has explained its errors already,
+// as those of a call that takes something.
 func explain(step string, err error) error {
+	if errors.Is(err, rate.ErrUnavailable) {
+		return fmt.Errorf("cleanup: %s: %w", step, err)
+	}
+	var pg *pgconn.PgError
+	if errors.As(err, &pg) {
+		err = pg
+	}
 	if postgres.Is(err, postgres.InsufficientPrivilege) {
 		const needs = `"pglimit migrate grants ROLE --for decide-and-sweep" prints what it needs`
 		return fmt.Errorf("%w: %s: %w", rate.ErrPermission, needs, err)

@@ -72,12 +72,15 @@ func NewLocker[D DB](db D, config LockerConfig) (*Locker, error) {
 	if config.Interval < time.Millisecond {
 		return nil, fmt.Errorf("cleanup: LockerConfig.Interval is %v: it must be at least 1ms, or 0 for one minute", config.Interval)
 	}
+	if config.TTL < 100*time.Millisecond || config.TTL > 24*time.Hour {
+		return nil, fmt.Errorf("cleanup: LockerConfig.TTL is %v: it must be from 100ms to 24h, or 0 for 20s", config.TTL)
+	}
 	session := postgres.On(db)
 	if session == nil {
 		return nil, errors.New("cleanup: the pool is nil")
 	}
 	turns, err := semaphore.New(db, semaphore.Config{
-		Name: "pglimit.jobs", Places: 1, TTL: config.TTL, Timeout: max(0, min(timeout, config.TTL)),
+		Name: "pglimit.jobs", Places: 1, TTL: config.TTL, Timeout: min(timeout, config.TTL),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("cleanup: LockerConfig: %w", err)
@@ -92,15 +95,7 @@ func (l *Locker) Lock(ctx context.Context, job string) (gocron.Lock, error) {
 	if err := l.claim(ctx, job); err != nil {
 		return nil, err
 	}
-	held, err := l.hold(ctx, job)
-	if err == nil && l.config.OnLost != nil {
-		context.AfterFunc(held.Context(), func() {
-			if err := stopped(held.Context()); errors.Is(err, ErrLost) {
-				l.config.OnLost(job, err)
-			}
-		})
-	}
-	return held, err
+	return l.hold(ctx, job)
 }
 
 // claim claims the run of this interval, unless that has been done. At READ COMMITTED a row that another has just
@@ -139,7 +134,14 @@ func (l *Locker) hold(ctx context.Context, job string) (turn, error) {
 		return nil, ErrLocked
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
-	context.AfterFunc(permit.Context(), func() { cancel(context.Cause(permit.Context())) })
+	context.AfterFunc(permit.Context(), func() {
+		why := context.Cause(permit.Context())
+		cancel(why)
+		// gocron may have cancelled ctx before, while the job still runs.
+		if errors.Is(why, semaphore.ErrLost) && l.config.OnLost != nil {
+			l.config.OnLost(job, ErrLost)
+		}
+	})
 	return held{permit, ctx}, nil
 }
 
@@ -152,7 +154,7 @@ type held struct {
 func (h held) Context() context.Context { return h.ctx }
 
 // Unlock releases the lock. It works even if ctx is cancelled, because gocron's context is at shutdown. The error
-// is an [ErrLost] if the lock was gone before. A second call does nothing and returns the same.
+// is an [ErrLost] if the lock was gone before. After an error, a second call tries again.
 func (h held) Unlock(ctx context.Context) error {
 	err := h.Release(ctx)
 	switch {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"runtime/debug"
 	"time"
 
 	"github.com/pglimit/ratelimit/internal/postgres"
@@ -48,7 +49,12 @@ func (c *Cleaner) sweepAll(ctx context.Context) Report {
 func (c *Cleaner) sweep(ctx context.Context, strategy rate.Sweeper) (report StrategyReport) {
 	start := time.Now()
 	report.Strategy = strategy.Name()
-	defer func() { report.Duration = time.Since(start) }()
+	defer func() {
+		if what := recover(); what != nil { // the others are swept all the same
+			report.Err = fmt.Errorf("cleanup: strategy %s panicked: %v\n%s", report.Strategy, what, debug.Stack())
+		}
+		report.Duration = time.Since(start)
+	}()
 
 	var from rate.Cursor
 	size, timeouts := c.config.BatchSize, 0

@@ -32,8 +32,8 @@ func (*fallbackError) Unwrap() error { return ErrFallback }
 // StatusOf is the status that an error ends a call with:
 //
 //   - the gRPC status that the error is or wraps, such as one that Config.Key returned;
-//   - INVALID_ARGUMENT if the key is longer than [pglimit.MaxKeyBytes], not UTF-8 or has a NUL byte, and if the call
-//     costs more than the burst, so that it could never be granted;
+//   - INVALID_ARGUMENT if the key of an interceptor is longer than [pglimit.MaxKeyBytes], not UTF-8 or has a NUL byte, and
+//     if the call costs more than the burst, so that it could never be granted;
 //   - INTERNAL for any other error of Config.Key, an empty key, a cost below one, negative Tokens, and other faults of
 //     the server's configuration;
 //   - UNAVAILABLE for everything else: no decision is known, or no place in a semaphore is free.

@@ -115,7 +115,7 @@ func (m *middleware) fail(w http.ResponseWriter, r *http.Request, err error, ret
 	}
 	h := w.Header()
 	h.Set("Cache-Control", "no-store")
-	if challenge := (challengeError("")); errors.As(err, &challenge) {
+	if challenge := (challengeError("")); errors.As(err, &challenge) && challenge != "" {
 		h.Set("WWW-Authenticate", string(challenge))
 	}
 	if status == http.StatusServiceUnavailable {

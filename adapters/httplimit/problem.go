@@ -38,8 +38,16 @@ type Denial struct {
 }
 
 // WriteDenied answers with the status 429 and a problem in JSON, of the type quota-exceeded or, if the key is blocked,
-// abnormal-usage-detected. The denial is that of [Config].Denied, whose default WriteDenied is.
+// abnormal-usage-detected. It is the default of [Config].Denied. Of the denial that this gets, it writes what the
+// middleware found, whatever was changed in it.
 func WriteDenied(w http.ResponseWriter, _ *http.Request, denial Denial) {
+	if denial.problem == nil { // not of the middleware
+		a := answers.Get().(*answer)
+		defer a.release()
+		a.retryAfter, a.decisions = denial.RetryAfter, append(a.decisions, denial.Decisions...)
+		a.nameAll(nil)
+		denial.problem = a.problem()
+	}
 	w.Header().Set("Content-Type", problemType)
 	w.WriteHeader(http.StatusTooManyRequests)
 	_, _ = w.Write(denial.problem) // the client has gone

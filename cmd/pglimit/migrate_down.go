@@ -90,7 +90,7 @@ func lostByDown(ctx context.Context, pool *pgxpool.Pool, above bool, to int64) (
 		{"select pg_catalog.count(*) from pglimit.limits", "rules of limits"},
 		{"select pg_catalog.count(*) from pglimit.limits_history", "changes in their history"},
 		{`select pg_catalog.count(*) from pglimit.permits p, pg_catalog.unnest(p.until_ns) until
-			where until operator(pg_catalog.>)
+			where p.limiter operator(pg_catalog.<>) 'pglimit.jobs' and until operator(pg_catalog.>)
 				(extract(epoch from pg_catalog.clock_timestamp()) operator(pg_catalog.*) 1000000000.0)::bigint`,
 			"permits that are held"},
 	} {

@@ -1,7 +1,7 @@
 -- Returns the decision about a request for n tokens, as allow and peek return it. taken: the seven numbers of
 -- token_bucket_take. token_ns, window_ns, calendar: as there. blocked_ns: for how long the key is blocked.
 --
--- The result is the same as of Bucket.Decision in internal/bucket: remaining is how many tokens are left.
+-- The result is the same as of Row.Decision in internal/bucket: remaining is how many tokens are left.
 -- retry_after is the time from "at" until n tokens are there and the key is not blocked, reset_after until
 -- the bucket is full, both rounded up to a microsecond.
 create or replace function pglimit.token_bucket_decision(
