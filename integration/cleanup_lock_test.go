@@ -116,31 +116,3 @@ func TestNoLockIsAnybodys(t *testing.T) {
 		return err
 	}))
 }
-
-func TestCleanupLostLockIsNoticed(t *testing.T) {
-	t.Parallel()
-	pool := newMigrated(t)
-	lost := make(chan error, 1)
-	locker, err := cleanup.NewLocker(cleanupPool(t, pool), cleanup.LockerConfig{
-		Interval:  time.Millisecond,
-		Heartbeat: 100 * time.Millisecond,
-		OnLost:    func(_ string, err error) { lost <- err },
-	})
-	must(t, err)
-	lock, err := locker.Lock(t.Context(), "job")
-	must(t, err)
-	execute(t, pool, "update pglimit.job_locks set holder = 'another', until = 'infinity'")
-	if err := cleanupWithin(t, "the loss is noticed", lost); !errors.Is(err, cleanup.ErrLost) {
-		t.Errorf("OnLost: got %v, want ErrLost", err)
-	}
-	if err := lock.Unlock(t.Context()); !errors.Is(err, cleanup.ErrLost) {
-		t.Errorf("Unlock: got %v, want ErrLost", err)
-	}
-	execute(t, pool, "update pglimit.job_locks set until = clock_timestamp()") // it has died
-	if lock, err = locker.Lock(t.Context(), "job"); err != nil {
-		t.Fatalf("the next run: %v", err)
-	}
-	if err := lock.Unlock(t.Context()); err != nil {
-		t.Errorf("Unlock: %v", err)
-	}
-}

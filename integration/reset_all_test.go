@@ -42,7 +42,7 @@ func rowsIn(t *testing.T, pool *pgxpool.Pool, s strategies.Strategy) int64 {
 func TestResetAllWaitsForLockedRowsLast(t *testing.T) {
 	t.Parallel()
 	limit := pglimit.Every(time.Hour).WithBurst(1)
-	const keys = 1200 // of several batches
+	const keys = 700 // of two batches
 	eachStrategy(t, func(t *testing.T, pool *pgxpool.Pool, s strategies.Strategy) {
 		isolations := []string{"read%20committed", "serializable"}
 		if s.Name() != "token_bucket" {

@@ -246,7 +246,7 @@ func TestReplayOfWarmUp(t *testing.T) {
 				due := max(0, got.Delay-time.Duration(left-r.Unit)*limit.Token())
 				events[key] = append(events[key], audit.Event{At: got.At.Add(due).UnixNano(), Granted: r.Unit})
 			}
-			if !stepped {
+			if !stepped && op%20 == 0 { // it counts all from the beginning
 				if report := audit.Check(limits[key][0], events[key], limits[key][1:]...); report.Over.Tokens > 0 {
 					t.Fatalf("operation %d: %v", op, report)
 				}

@@ -264,7 +264,7 @@ func TestReplayOfWindows(t *testing.T) {
 						refunds[len(refunds)-1].Tokens = got.Granted
 						refunds[len(refunds)-1].Unit = 1
 					}
-					if events[key] = append(events[key], audit.FromDecision(r.Tokens, r.Unit, got)); !stepped && key == 0 {
+					if events[key] = append(events[key], audit.FromDecision(r.Tokens, r.Unit, got)); !stepped && key == 0 && op%10 == 0 { // it counts all from the beginning
 						if report := audit.CheckBy(strategy.Rule(), limit, events[key]); report.Over.Tokens > 0 || !mixed && !began[key] && !report.OK() {
 							t.Fatalf("operation %d: %v", op, report)
 						}
