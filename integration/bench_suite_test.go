@@ -101,7 +101,7 @@ func benchReadsPgStatStatements(t *testing.T, c cli) {
 	t.Cleanup(func() { must(t, server.Stop()) })
 	c.env = []string{"DATABASE_URL=" + server.URL("")}
 	c.run(t, "migrate", "up").exits(t, 0)
-	run(t, newPool(t, server.URL(""), 1), "create extension pg_stat_statements")
+	execute(t, newPool(t, server.URL(""), 1), "create extension pg_stat_statements")
 	got := c.bench(t, 0, append(benchBare, "--strategies", "upsert", "--limit", "1000000/1s")...).Runs[0]
 	if len(got.Statements) == 0 || !strings.Contains(got.Statements[0].Query, "pglimit.upsert") || got.Statements[0].Calls < got.Decisions/2 || got.Statements[0].MeanUS <= 0 {
 		t.Errorf("%d decisions, and %+v", got.Decisions, got.Statements)

@@ -12,6 +12,9 @@ import (
 
 var hourly = pglimit.Block{After: 1, Within: time.Hour, For: time.Hour, Max: 4 * time.Hour, Forget: time.Hour}
 
+// tenPer is a limit that is easy to count with.
+var tenPer = pglimit.PerSecond(10).WithBurst(10)
+
 func takeOrBlock(t *testing.T, db database, key string, limit pglimit.Limit, tokens int64, block pglimit.Block) pglimit.Decision {
 	t.Helper()
 	return takeAll(t, db, strategies.TokenBucket{}, rate.Request{Limiter: "test", Key: key, Limit: limit, Tokens: tokens, Unit: max(tokens, 1), Block: &block})[0]

@@ -153,7 +153,7 @@ func TestSweepsMarginToTheMicrosecond(t *testing.T) {
 func TestSQLWithoutTheTableOfLimitsIsNotMigrated(t *testing.T) {
 	t.Parallel()
 	pool := newMigrated(t)
-	run(t, pool, "drop table pglimit.limits cascade")
+	execute(t, pool, "drop table pglimit.limits cascade")
 	for _, call := range []string{"allow('api', 'k')", "peek('api', 'k')", "acquire('job', 'k')"} {
 		_, err := pool.Exec(t.Context(), "select pglimit."+call)
 		wantCode(t, err, "42883") // the function that reads the table went with it

@@ -115,7 +115,7 @@ func TestCitusAuditWhileShardsMove(t *testing.T) {
 	}
 	for i := range 6 {
 		mode := []string{"block_writes", "force_logical"}[i%2]
-		run(t, pools[0], `select citus_move_shard_placement(s.shardid, a.nodename, a.nodeport, b.nodename, b.nodeport, '`+mode+`')
+		execute(t, pools[0], `select citus_move_shard_placement(s.shardid, a.nodename, a.nodeport, b.nodename, b.nodeport, '`+mode+`')
 			from (select s.shardid, p.groupid from pg_dist_shard s join pg_dist_placement p using (shardid)
 				where s.logicalrelid = 'pglimit.token_bucket'::regclass order by random() limit 1) s
 			join pg_dist_node a on a.groupid = s.groupid join pg_dist_node b on b.groupid <> s.groupid and b.shouldhaveshards`)

@@ -35,10 +35,10 @@ func cliAnswersByExitCode(t *testing.T, c cli) {
 // the last of what a commit does before it waits. (That each strategy heeds it is a test of strategytest.)
 func cliHeedsDurability(t *testing.T, c cli) {
 	c, pool := c.onMigrated(t)
-	run(t, pool, `create table public.seen (key text, setting text)`)
-	run(t, pool, `create function public.see() returns trigger language plpgsql as
+	execute(t, pool, `create table public.seen (key text, setting text)`)
+	execute(t, pool, `create function public.see() returns trigger language plpgsql as
 		$$ begin insert into public.seen values (new.key, current_setting('synchronous_commit')); return null; end $$`)
-	run(t, pool, `create constraint trigger see after insert or update on pglimit.token_bucket
+	execute(t, pool, `create constraint trigger see after insert or update on pglimit.token_bucket
 		deferrable initially deferred for each row execute function public.see()`)
 	c.run(t, "allow", "default", "--limit", "1/1h").exits(t, 0)
 	for _, durability := range []string{"relaxed", "durable"} {

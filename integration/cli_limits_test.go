@@ -256,8 +256,8 @@ func cliRefusesWrongLimits(t *testing.T, c cli) {
 
 	// The role of a service cannot change limits. (What one for operators can is TestGrantsAreEnoughAndNoMore.)
 	role := newRole(t, databaseURL(pool))
-	run(t, pool, c.run(t, "migrate", "grants", role).exits(t, 0).stdout)
-	c.env = []string{"DATABASE_URL=" + withParameter(databaseURL(pool), "role", role)}
+	execute(t, pool, c.run(t, "migrate", "grants", role).exits(t, 0).stdout)
+	c.env = []string{"DATABASE_URL=" + with(databaseURL(pool), "role", role)}
 	c.run(t, append([]string{"limits", "set", "api"}, limit...)...).fails(t, `"pglimit migrate grants ROLE --for limits"`)
 	c.run(t, "limits", "explain", "api", "k").exits(t, 0)
 }

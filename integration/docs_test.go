@@ -82,7 +82,7 @@ func cliRunsTheHandbook(t *testing.T, c cli) {
 				}
 				c.runShell(t, query[int](t, pool, "select current_setting('server_version_num')::int / 10000"), code)
 			case "sql":
-				run(t, pool, code)
+				execute(t, pool, code)
 			case "yaml":
 				var manifest any
 				must(t, yaml.Unmarshal([]byte(b.code), &manifest))

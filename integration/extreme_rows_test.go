@@ -22,7 +22,7 @@ func TestFunctionsRefuseNonsense(t *testing.T) {
 	t.Parallel()
 	pool := newMigrated(t)
 	timelessly(t, pool)
-	url := withParameter(databaseURL(pool), "statement_timeout", "20s") // what overflows a loop takes for ever
+	url := with(databaseURL(pool), "statement_timeout", "20s") // what overflows a loop takes for ever
 	guarded := newPool(t, url, 2)
 
 	type call struct {

@@ -317,7 +317,7 @@ func TestTwoChangeLimitsAtOnce(t *testing.T) {
 func TestTwoChangeLimitsOfASerializableServerAtOnce(t *testing.T) {
 	t.Parallel()
 	pool := newMigrated(t)
-	strict := newPool(t, withParameter(databaseURL(pool), "default_transaction_isolation", "serializable"), 2)
+	strict := newPool(t, with(databaseURL(pool), "default_transaction_isolation", "serializable"), 2)
 	table := limits.New(strict)
 	rule := func(limit string) limits.Rule {
 		return limits.Rule{Limiter: "api", Key: "k", Limit: limit, Note: "why"}

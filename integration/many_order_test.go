@@ -15,6 +15,10 @@ import (
 	"github.com/pglimit/ratelimit/strategies"
 )
 
+func ask(key string, limit pglimit.Limit, tokens, unit int64) rate.Request {
+	return rate.Request{Limiter: "test", Key: key, Limit: limit, Tokens: tokens, Unit: unit}
+}
+
 // asks is one request for a token of each key.
 func asks(limit pglimit.Limit, keys ...string) (requests []rate.Request) {
 	for _, key := range keys {

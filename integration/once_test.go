@@ -109,19 +109,6 @@ func TestAnIDThatExpiresUnderLoad(t *testing.T) {
 	}
 }
 
-// pausingClock is the real clock, but in a session that has set test.pauses, its first reading in a
-// statement waits for the advisory lock 1.
-const pausingClock = `
-	create or replace function pglimit.clock_ns() returns bigint language plpgsql volatile as $$
-	begin
-		if current_setting('test.pauses', true) = 'yes' then
-			perform set_config('test.pauses', 'no', false);
-			perform pg_advisory_lock_shared(1);
-			perform pg_advisory_unlock_shared(1);
-		end if;
-		return (pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) * 1000000)::bigint * 1000;
-	end $$`
-
 // The first of two requests with the same ID takes the last token when the second one has looked
 // for the ID, and not yet at the bucket: the second one is not denied.
 func TestTheLastTokenGoesToTheSameIDBetweenTwoLooks(t *testing.T) {

@@ -198,7 +198,7 @@ func cliWorksBehindPgBouncer(t *testing.T, c cli) {
 		c.run(t, "allow", "k", "--limit", "1/1h", "--strategy", strategy, "--durability", "durable").exits(t, 0)
 		c.run(t, "reset", "--all", "--limiter", "cli", "--strategy", strategy).exits(t, 0).prints(t, "1 row removed")
 	}
-	run(t, direct, `insert into pglimit.upsert (key, limiter, full_ns, token_ns, at_ns) select 'gone:' || i, 'cli', 1000, 1000, 1 from generate_series(1, 30) i`)
+	execute(t, direct, `insert into pglimit.upsert (key, limiter, full_ns, token_ns, at_ns) select 'gone:' || i, 'cli', 1000, 1000, 1 from generate_series(1, 30) i`)
 	for _, removed := range []string{`"removed":30`, `"removed":0`} {
 		c.run(t, "cleanup", "--once", "--output", "json").exits(t, 0).prints(t, removed)
 	}

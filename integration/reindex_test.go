@@ -20,7 +20,7 @@ import (
 func TestReindexDoesNotDeadlockWithTakes(t *testing.T) {
 	t.Parallel()
 	eachStrategy(t, func(t *testing.T, admin *pgxpool.Pool, strategy strategies.Strategy) {
-		pool := newPool(t, withParameter(databaseURL(admin), "deadlock_timeout", "10ms"), 8)
+		pool := newPool(t, with(databaseURL(admin), "deadlock_timeout", "10ms"), 8)
 		limit, block := pglimit.Every(time.Millisecond), pglimit.Block{After: 2, Within: time.Second, For: time.Millisecond, Max: time.Millisecond}
 		groups := strategy.Check(&rate.Request{Limit: limit, Group: 1}) == nil // and IDs and blocks
 		ctx, stop := context.WithCancel(t.Context())

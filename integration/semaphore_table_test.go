@@ -283,7 +283,7 @@ func TestPlacesInPackageLimits(t *testing.T) {
 		role := newRole(t, databaseURL(pool))
 		text, err := migrations.Grants(role, purpose)
 		must(t, err)
-		run(t, pool, text)
+		execute(t, pool, text)
 		if why, err := limits.New(migrationPool(t, databaseURL(pool), as(role))).Explain(t.Context(), "test", "l"); err != nil || why[1].Held != 2 {
 			t.Errorf("%s: %+v, %v", purpose, why, err)
 		}

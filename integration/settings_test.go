@@ -189,7 +189,7 @@ func plannedOutcomes(t *testing.T, setting, value string) (o outcomes, dear map[
 func TestAReadOnlyRoleIsToldSo(t *testing.T) {
 	t.Parallel()
 	pool := setUp(t, []value{{"default_transaction_read_only", "on"}})
-	admin := newPool(t, withParameter(databaseURL(pool), "default_transaction_read_only", "off"), 1)
+	admin := newPool(t, with(databaseURL(pool), "default_transaction_read_only", "off"), 1)
 	for _, strategy := range strategies.All() {
 		take(t, admin, strategy, "empty", hours)
 		for _, keys := range [][]string{{"empty"}, {"empty", "new"}} {

@@ -210,7 +210,7 @@ func TestReplayOfWindows(t *testing.T) {
 						now += []int64{-1, 1}[random.IntN(2)] * []int64{5e6, 1e8, 1e9, 6e10}[random.IntN(4)]
 					}
 				}
-				execute(t, pool, "select set_config('pglimit_test.clock_ns', $1::text, false)", fmt.Sprint(now))
+				clockIs(t, pool, now)
 				r := rate.Request{Limiter: "test", Key: fmt.Sprint(key), Limit: limit, Tokens: 1 + random.Int64N(limit.Burst)}
 				r.Unit = 1 + random.Int64N(min(3, r.Tokens))
 				if random.IntN(2) == 0 {
