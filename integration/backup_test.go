@@ -159,7 +159,7 @@ func TestBackupsCanBeRestored(t *testing.T) {
 	t.Parallel()
 	s := serverFor(t)
 	source := newMigrated(t)
-	run(t, source, application)
+	execute(t, source, application)
 	fillEveryTable(t, source)
 	rows, catalog := rowsOf(t, source), exceptViews(catalogOf(t, source))
 	for name, b := range backups {
@@ -172,7 +172,7 @@ func TestBackupsCanBeRestored(t *testing.T) {
 				case target == "migrated":
 					flags = append(flags, b.overMigrated...)
 				case b.prepareEmpty != "":
-					run(t, pool, b.prepareEmpty)
+					execute(t, pool, b.prepareEmpty)
 				case b.rowsOnly:
 					must(t, migrations.Up(t.Context(), pool))
 				}
@@ -226,7 +226,7 @@ func TestBackupMovesToANewerPostgres(t *testing.T) {
 	s := serverFor(t)
 	newer := s.newer(t)
 	source := newMigrated(t)
-	run(t, source, application)
+	execute(t, source, application)
 	fillEveryTable(t, source)
 	dump := s.tool(t, databaseOf(source), "pg_dump", nil, "--format=custom")
 

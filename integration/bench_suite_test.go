@@ -1,14 +1,12 @@
 package integration
 
 import (
-	"encoding/json"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
 	"time"
-	"unicode/utf8"
 
 	"github.com/pglimit/ratelimit/internal/pgserver"
 )
@@ -18,6 +16,7 @@ import (
 // benchQuick has the suite take a few seconds.
 var benchQuick = []string{"--scale", "0.2", "--repeat", "1", "--conns", "4", "--callers", "16"}
 
+// How wide and long the output is, and what the report has, are tests of packages text and report.
 func benchRunsTheSuite(t *testing.T, c cli) {
 	c, pool := c.onMigrated(t)
 	page := filepath.Join(t.TempDir(), "bench.html")
@@ -25,22 +24,11 @@ func benchRunsTheSuite(t *testing.T, c cli) {
 	if said := "pglimit: the load is for the database "; !strings.HasPrefix(r.stderr, said) {
 		t.Errorf("before anything else it says %q: %s", said, r.stderr)
 	}
-	lines := strings.Split(strings.TrimSuffix(r.stdout, "\n"), "\n")
-	if len(lines) > 56 { // and up to four on stderr
-		t.Errorf("%d lines:\n%s", len(lines), r.stdout)
-	}
-	for _, line := range lines {
-		if utf8.RuneCountInString(line) > 80 || strings.Contains(line, "\x1b") {
-			t.Errorf("a line is too wide or coloured: %q", line)
-		}
-	}
 	r.prints(t, "many keys, all granted", "one hot key, mostly denied", "partners, one per", "with combining", "Recommendation", "token_bucket", "exclusion_range", "exact")
 	html, err := os.ReadFile(page)
 	must(t, err)
-	for _, part := range []string{"<svg", "Recommendation", "many keys, mostly denied", "for_update_nowait", "--report " + page} {
-		if !strings.Contains(strings.ToLower(string(html)), strings.ToLower(part)) {
-			t.Errorf("the report has no %q", part)
-		}
+	if !strings.Contains(string(html), "<svg") || !strings.Contains(string(html), "--report "+page) {
+		t.Error("the report has no picture, or no command")
 	}
 	benchLeftNothing(t, pool)
 }
@@ -49,20 +37,19 @@ func benchRunsTheSuite(t *testing.T, c cli) {
 func benchKeepsJSON(t *testing.T, c cli) {
 	c, _ = c.onMigrated(t)
 	dir := t.TempDir()
-	for _, name := range []string{"old", "new"} {
-		r := c.run(t, append([]string{"bench", "--output", "json", "--scenario", "many-keys-granted,hot-key-denied", "--strategies", "token_bucket,upsert"}, benchQuick...)...).exits(t, 0)
-		must(t, os.WriteFile(filepath.Join(dir, name+".json"), []byte(r.stdout), 0o600))
-	}
-	c.run(t, "bench", "compare", filepath.Join(dir, "old.json"), filepath.Join(dir, "new.json")).exits(t, 0).
+	old := filepath.Join(dir, "old.json")
+	r := c.run(t, append([]string{"bench", "--output", "json", "--scenario", "many-keys-granted,hot-key-denied", "--strategies", "token_bucket,upsert"}, benchQuick...)...).exits(t, 0)
+	must(t, os.WriteFile(old, []byte(r.stdout), 0o600))
+	c.run(t, "bench", "compare", old, old).exits(t, 0).
 		prints(t, "many keys, all granted", "token_bucket", "upsert", "noise")
 	page := filepath.Join(dir, "old.html")
-	c.run(t, "bench", "report", filepath.Join(dir, "old.json"), page).exits(t, 0)
+	c.run(t, "bench", "report", old, page).exits(t, 0)
 	html, err := os.ReadFile(page)
 	must(t, err)
 	if !strings.Contains(string(html), "<svg") {
 		t.Error("the report has no picture")
 	}
-	c.run(t, "bench", "compare", filepath.Join(dir, "old.json"), page).fails(t, "is no report of")
+	c.run(t, "bench", "compare", old, page).fails(t, "is no report of")
 	must(t, os.WriteFile(filepath.Join(dir, "empty.json"), []byte("{}"), 0o600))
 	c.run(t, "bench", "report", filepath.Join(dir, "empty.json"), page).fails(t, "has no runs")
 }
@@ -81,32 +68,11 @@ func benchJudges(t *testing.T, c cli) {
 	}
 }
 
+// How the highest rate is found is a test of package bench.
 func benchFindsTheCapacity(t *testing.T, c cli) {
 	c, pool := c.onMigrated(t)
-	r := c.run(t, "bench", "capacity", "--output", "json", "--strategies", "token_bucket", "--duration", "100ms", "--warmup", "0s", "--conns", "4", "--sweep", "1,8", "--p99", "10s", "--callers", "64")
-	r.exits(t, 0)
-	var report struct {
-		Capacity []struct {
-			Strategy      string
-			Rate          float64
-			Sweep, Probes []struct {
-				Callers            int
-				Rate               float64
-				DecisionsPerSecond float64 `json:"decisions_per_second"`
-				Kept               bool
-			}
-		}
-	}
-	must(t, json.Unmarshal([]byte(r.stdout), &report))
-	found := report.Capacity[0]
-	if len(found.Sweep) != 2 || found.Sweep[1].Callers != 8 || len(found.Probes) == 0 || found.Rate <= 0 {
-		t.Errorf("%+v", found)
-	}
-	for _, p := range found.Probes {
-		if p.Kept && p.Rate > found.Rate {
-			t.Errorf("%v/s was kept, and the highest is %v", p.Rate, found.Rate)
-		}
-	}
+	c.run(t, "bench", "capacity", "--output", "json", "--strategies", "token_bucket", "--duration", "100ms", "--warmup", "0s", "--conns", "4", "--sweep", "1,8", "--p99", "10s", "--callers", "64").
+		exits(t, 0).prints(t, `"capacity":`, `"sweep":`, `"probes":`)
 	benchLeftNothing(t, pool)
 }
 
@@ -135,7 +101,7 @@ func benchReadsPgStatStatements(t *testing.T, c cli) {
 	t.Cleanup(func() { must(t, server.Stop()) })
 	c.env = []string{"DATABASE_URL=" + server.URL("")}
 	c.run(t, "migrate", "up").exits(t, 0)
-	run(t, newPool(t, server.URL(""), 1), "create extension pg_stat_statements")
+	execute(t, newPool(t, server.URL(""), 1), "create extension pg_stat_statements")
 	got := c.bench(t, 0, append(benchBare, "--strategies", "upsert", "--limit", "1000000/1s")...).Runs[0]
 	if len(got.Statements) == 0 || !strings.Contains(got.Statements[0].Query, "pglimit.upsert") || got.Statements[0].Calls < got.Decisions/2 || got.Statements[0].MeanUS <= 0 {
 		t.Errorf("%d decisions, and %+v", got.Decisions, got.Statements)

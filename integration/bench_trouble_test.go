@@ -38,7 +38,7 @@ func benchLosesItsServer(t *testing.T, c cli) {
 	name := pgx.Identifier{pool.Config().ConnConfig.Database}.Sanitize()
 	_, err := serverFor(t).admin.Exec(t.Context(), "alter database "+name+" allow_connections false")
 	must(t, err)
-	run(t, pool, `select pg_terminate_backend(pid) from pg_stat_activity
+	execute(t, pool, `select pg_terminate_backend(pid) from pg_stat_activity
 		where datname = current_database() and application_name like 'pglimit bench%'`)
 	_ = command.Wait() // its error is the exit code
 	if code := command.ProcessState.ExitCode(); code != 2 || !strings.Contains(stderr.String(), "cannot remove what the run left behind") {
@@ -68,9 +68,9 @@ func benchRemovesAbandonedSchemas(t *testing.T, c cli) {
 	living, err := pgx.ConnectConfig(t.Context(), config)
 	must(t, err)
 	t.Cleanup(func() { must(t, living.Close(context.Background())) })
-	run(t, pool, "create schema pglimit_published_01234567 create table t (i int)")
-	run(t, pool, "create schema pglimit_published_89abcdef")
-	run(t, pool, "create schema pglimit_published_of_mine")
+	execute(t, pool, "create schema pglimit_published_01234567 create table t (i int)")
+	execute(t, pool, "create schema pglimit_published_89abcdef")
+	execute(t, pool, "create schema pglimit_published_of_mine")
 	c.run(t, "bench", "--published", "--strategies", "upsert", "--limit", "20/1s burst 1",
 		"--duration", "100ms", "--warmup", "0s", "--callers", "4", "--conns", "2").exits(t, 0)
 	left := texts(t, pool, "select nspname::text from pg_namespace where nspname like 'pglimit_published%' order by 1")
@@ -83,7 +83,7 @@ func benchRemovesAbandonedSchemas(t *testing.T, c cli) {
 // like this, and says that so much is owed then.
 func benchBreaks(t *testing.T, pool *pgxpool.Pool, decision, owedNS string) {
 	t.Helper()
-	run(t, pool, `
+	execute(t, pool, `
 		create or replace function pglimit.token_bucket_take(
 			_key text, _limiter text, _token_ns bigint, _window_ns bigint, want bigint, unit bigint, patience text, _calendar text default null,
 			relaxed boolean default false, ahead_ns bigint default 0

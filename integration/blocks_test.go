@@ -12,6 +12,9 @@ import (
 
 var hourly = pglimit.Block{After: 1, Within: time.Hour, For: time.Hour, Max: 4 * time.Hour, Forget: time.Hour}
 
+// tenPer is a limit that is easy to count with.
+var tenPer = pglimit.PerSecond(10).WithBurst(10)
+
 func takeOrBlock(t *testing.T, db database, key string, limit pglimit.Limit, tokens int64, block pglimit.Block) pglimit.Decision {
 	t.Helper()
 	return takeAll(t, db, strategies.TokenBucket{}, rate.Request{Limiter: "test", Key: key, Limit: limit, Tokens: tokens, Unit: max(tokens, 1), Block: &block})[0]
@@ -133,46 +136,82 @@ func TestSweepRemovesForgottenBlocks(t *testing.T) {
 	}
 }
 
-// Blocks of a Limiter: the denials that count are Postgres's, and what follows is the memory's.
-func TestBlocksOfALimiter(t *testing.T) {
+// A denial that waited for one that blocks the key is told of the block, and does not count.
+func TestADenialThatWaitedBehindABlockDoesNotCount(t *testing.T) {
 	t.Parallel()
 	pool := newMigrated(t)
 	block := hourly
-	block.After = 3
-	config := pglimit.Config{Name: "login", Limit: pglimit.PerHour(1).WithBurst(5), Block: block, Memory: pglimit.Memory{TTL: time.Hour}}
-	limiter, other := newLimiter(t, pool, strategies.TokenBucket{}, config), newLimiter(t, pool, strategies.TokenBucket{}, config)
-	allow := func(l *pglimit.Limiter) pglimit.Decision {
-		t.Helper()
-		d, err := l.Allow(t.Context(), "k")
-		must(t, err)
-		return d
-	}
-	for i := range 20 {
-		source := pglimit.FromDatabase
-		if i >= 8 {
-			source = pglimit.FromMemory
+	block.Within, block.Forget = time.Hour, time.Hour
+	take(t, pool, strategies.TokenBucket{}, "k", hours)
+	first, second := begin(t, pool), newPool(t, databaseURL(pool), 1)
+	takeOrBlock(t, first, "k", hours, 1, block)
+	told := make(chan pglimit.Decision, 1)
+	go func() {
+		decisions, err := strategies.TokenBucket{}.Take(t.Context(), on(second), []rate.Request{{Limiter: "test", Key: "k", Limit: hours, Tokens: 1, Unit: 1, Block: &block}})
+		if err != nil {
+			t.Error(err)
+			decisions = make([]pglimit.Decision, 1)
 		}
-		if d := allow(limiter); d.Allowed != (i < 5) || d.Blocked != (i >= 7) || d.Source != source {
-			t.Errorf("request %d: %+v", i, d)
+		told <- decisions[0]
+	}()
+	waiting(t, pool, 1)
+	must(t, first.Commit(context.WithoutCancel(t.Context())))
+	until := query[int64](t, pool, "select until_ns from pglimit.token_bucket_blocks where key = 'k'")
+	if d := <-told; !d.Blocked || d.At.Add(d.BlockedFor).UnixNano() != until {
+		t.Errorf("%+v: want it blocked until %v", d, time.Unix(0, until).UTC())
+	}
+	if state := query[string](t, pool, "select denials || ' denials, level ' || level from pglimit.blocks where key = 'k'"); state != "0 denials, level 1" {
+		t.Error(state)
+	}
+}
+
+// A denial that waited for another one counts from when it could: the span of the other may be over.
+func TestADenialThatWaitedForAnotherBeginsASpan(t *testing.T) {
+	t.Parallel()
+	pool := newMigrated(t)
+	block := hourly
+	block.After, block.Within = 2, 200*time.Millisecond
+	take(t, pool, strategies.TokenBucket{}, "k", hours)
+	first, second := begin(t, pool), newPool(t, databaseURL(pool), 1)
+	takeOrBlock(t, first, "k", hours, 1, block)
+	told := make(chan pglimit.Decision, 1)
+	go func() { told <- takeOrBlock(t, second, "k", hours, 1, block) }()
+	waiting(t, pool, 1)
+	over := query[int64](t, first, "select pglimit.clock_ns() from pg_sleep(0.21)")
+	must(t, first.Commit(context.WithoutCancel(t.Context())))
+	if d := <-told; d.Blocked || d.Allowed {
+		t.Errorf("%+v", d)
+	}
+	if since := query[int64](t, pool, "select since_ns from pglimit.token_bucket_blocks where denials = 1"); since < over {
+		t.Errorf("the span begins %v before the other denial was counted", time.Duration(over-since))
+	}
+}
+
+// A block, or an ID, that was written 10 ms ahead of the clock was written before no step: it ends when it would have.
+func TestABlockOrAnIDALittleAheadEndsInTime(t *testing.T) {
+	t.Parallel()
+	const ms = int64(time.Millisecond)
+	pool := newPool(t, databaseURL(newMigrated(t)), 1) // the clock is the connection's
+	execute(t, pool, replayClock)
+	now := time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC).UnixNano()
+	clockIs(t, pool, now+10*ms)
+	block := hourly
+	block.Within, block.For, block.Max = time.Minute, time.Second, time.Hour
+	take(t, pool, strategies.TokenBucket{}, "k", hours)
+	takeOrBlock(t, pool, "k", hours, 1, block)
+	first := takeOnce(t, pool, "id", "l", hours.WithBurst(5), time.Second)
+	for at, left := range map[int64]time.Duration{0: 1010 * time.Millisecond, 1000 * ms: 10 * time.Millisecond, 1010 * ms: 0} {
+		clockIs(t, pool, now+at)
+		d := takeOrBlock(t, pool, "k", tenPer, 0, block)
+		inSQL, err := askSQL(t.Context(), on(pool), "pglimit.peek('test', 'k', $1)", tenPer.String())
+		if d.BlockedFor != left || inSQL.RetryAfter != left || err != nil {
+			t.Errorf("%v later: %+v; in SQL %+v, %v; want it blocked for %v", time.Duration(at), d, inSQL, err, left)
 		}
 	}
-	if d := allow(other); !d.Blocked || d.Source != pglimit.FromDatabase {
-		t.Errorf("elsewhere: %+v", d)
-	}
-	if d, err := other.Peek(t.Context(), "k"); err != nil || !d.Blocked || d.Allowed {
-		t.Errorf("a peek: %+v, %v", d, err)
-	}
-	if until := query[time.Time](t, pool, "select blocked_until from pglimit.blocks where key = 'k'"); time.Until(until) < 50*time.Minute {
-		t.Errorf("the view says %v", until)
-	}
-	if err := limiter.Reset(t.Context(), "k"); err != nil {
-		t.Error(err)
-	}
-	if d := allow(limiter); !d.Allowed {
-		t.Errorf("after a reset: %+v", d)
-	}
-	decisions, err := limiter.DoEach(t.Context(), pglimit.Request{Key: "k", Tokens: 4}, pglimit.Request{Key: "k", Tokens: 1}, pglimit.Request{Key: "l", Tokens: 5})
-	if err != nil || !decisions[0].Allowed || decisions[1].Allowed || decisions[1].Blocked || !decisions[2].Allowed {
-		t.Errorf("%+v, %v", decisions, err)
+	for _, at := range []int64{0, 1000 * ms, 1010 * ms} {
+		clockIs(t, pool, now+at)
+		if again := takeOnce(t, pool, "id", "l", hours.WithBurst(5), time.Second); (again == first) != (at < 1010*ms) {
+			t.Errorf("%v later: %+v, was %+v", time.Duration(at), again, first)
+		}
 	}
 }

@@ -5,15 +5,6 @@ import (
 	"testing"
 )
 
-// sharedClock stands where windowClock puts it, in all sessions.
-const sharedClock = `create sequence public.clock;
-	create or replace function pglimit.clock_ns() returns bigint language plpgsql volatile as 'begin return (select last_value from public.clock); end'`
-
-func windowClock(t *testing.T, db database, at string) {
-	t.Helper()
-	execute(t, db, "select setval('public.clock', pglimit.ns_of($1::text::timestamptz))", at)
-}
-
 func allowText(t *testing.T, db database, key, limit string, n int64) bool {
 	t.Helper()
 	return query[bool](t, db, "select allowed from pglimit.allow('test', $1, $2, $3)", key, limit, n)

@@ -26,14 +26,20 @@ var calendarLimits = []pglimit.Limit{
 	pglimit.Every(20 * time.Minute).WithBurst(5),
 }
 
-// calendarReplay is a history in which Postgres must decide as Memory does, whose windows Go computes. The clock is the
-// test's.
+// blockedLimits are for histories of IDs and blocks: most requests are denied.
+var blockedLimits = []pglimit.Limit{pglimit.Every(20 * time.Minute).WithBurst(5), hours.WithBurst(3)}
+
+// calendarReplay is a history in which Postgres must decide as Memory does, whose windows Go computes: takes, groups,
+// refunds, IDs and blocks. The clock is the test's, and often stands where something ends, or a microsecond beside it.
 type calendarReplay struct {
 	*testing.T
 	*rand.Rand
 	session rate.Session
 	memory  *pglimittest.Strategy
 	now     time.Time
+	latest  time.Time // that was now
+	forward bool      // the clock does not step back
+	blocks  bool      // it is about IDs and blocks
 	limits  []pglimit.Limit
 	grants  []pglimit.Refund
 	due     []time.Time // when a span of denials, a block, or the time of an ID ends
@@ -44,15 +50,18 @@ func TestReplayOfCalendarWindows(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t, databaseURL(newMigrated(t)), 1) // the clock is the connection's
 	execute(t, pool, replayClock)
-	for seed := range uint64(2 * replayHistories()) {
+	for seed := range uint64(4 * replayHistories()) {
 		limits := slices.Clone(calendarLimits)
+		plain := seed%4 == 1
 		switch seed % 4 {
 		case 0: // no bucket
 			limits = limits[:len(limits)-1]
 		case 1: // one window, for the plain counter
 			limits = limits[seed/4%7:][:1]
+		case 2:
+			limits = blockedLimits
 		}
-		r := &calendarReplay{T: t, Rand: rand.New(rand.NewPCG(seed, 26)), session: on(pool), limits: limits,
+		r := &calendarReplay{T: t, Rand: rand.New(rand.NewPCG(seed, 26)), session: on(pool), limits: limits, forward: plain || seed/4%2 == 0, blocks: seed%4 == 2,
 			now: []time.Time{
 				time.Date(2018, time.November, 3, 20, 0, 0, 0, time.UTC), time.Date(2026, time.October, 24, 20, 0, 0, 0, time.UTC),
 				time.Date(2026, time.April, 4, 10, 0, 0, 0, time.UTC), time.Date(2027, time.December, 30, 0, 0, 0, 0, time.UTC),
@@ -60,19 +69,27 @@ func TestReplayOfCalendarWindows(t *testing.T) {
 		r.memory = pglimittest.MemoryOn(func() time.Time { return r.now })
 		execute(t, pool, "truncate pglimit.token_bucket, pglimit.token_bucket_answers, pglimit.token_bucket_blocks")
 		granted := make(map[string]int64)
-		for range 200 {
-			if r.pass(seed%4 == 1); r.now.Year() > 2057 { // Memory's clock ends
+		operations := 150
+		if r.blocks {
+			operations = 800
+		}
+		for range operations {
+			if r.pass(); r.now.Year() > 2057 { // Memory's clock ends
 				break
 			}
-			execute(t, pool, "select set_config('pglimit_test.clock_ns', $1::bigint::text, false)", r.now.UnixNano())
-			r.operation(seed%4 == 1, granted)
+			clockIs(t, pool, r.now.UnixNano())
+			r.operation(plain, granted)
 		}
 	}
 }
 
 // pass some time, from none to months, mostly to the end of a window; sometimes back.
-func (r *calendarReplay) pass(forward bool) {
-	switch by := time.Duration(r.Int64N(int64(time.Hour))).Truncate(time.Microsecond); r.IntN(12) {
+func (r *calendarReplay) pass() {
+	what := r.IntN(12)
+	if r.blocks && what != 4 && r.IntN(3) > 0 {
+		what = 8
+	}
+	switch by := time.Duration(r.Int64N(int64(time.Hour))).Truncate(time.Microsecond); what {
 	case 0:
 		r.now = r.now.Add(30 * by)
 	case 1:
@@ -93,7 +110,7 @@ func (r *calendarReplay) pass(forward bool) {
 			}
 		}
 	case 4:
-		if !forward {
+		if !r.forward {
 			r.now = r.now.Add(-time.Duration(r.Int64N(int64(by) + 1)).Truncate(time.Microsecond)) // or by more than a day
 			if r.IntN(4) == 0 {
 				r.now = r.now.Add(-time.Duration(r.IntN(40*24)) * time.Hour)
@@ -102,7 +119,9 @@ func (r *calendarReplay) pass(forward bool) {
 	case 5, 6, 7:
 		r.now = r.now.Add(by)
 	}
-	r.now = r.now.UTC()
+	if r.now = r.now.UTC(); r.now.After(r.latest) {
+		r.latest = r.now
+	}
 }
 
 func (r *calendarReplay) limit() pglimit.Limit { return r.limits[r.IntN(len(r.limits))] }
@@ -116,9 +135,20 @@ func (r *calendarReplay) operation(plain bool, granted map[string]int64) {
 	r.Helper()
 	requests := []rate.Request{r.request()}
 	first := &requests[0]
-	switch kind := r.IntN(10); {
+	kind := r.IntN(10)
+	if r.blocks {
+		kind = []int{0, 2, 2, 3, 3, 3, 3, 3, 7, 9}[kind]
+	}
+	switch {
 	case kind == 0:
 		first.Tokens = 0
+		if !plain && r.IntN(2) == 0 {
+			first.Block = &rate.Block{After: 1, Within: time.Hour, For: time.Hour, Max: time.Hour}
+			defer r.inSQL(first)
+		}
+	case kind == 9 && r.forward && r.IntN(4) == 0: // what means nothing any more
+		_, err := strategies.TokenBucket{}.Sweep(r.Context(), r.session, 0, 1_000_000)
+		must(r.T, err)
 	case kind == 1:
 		first.Tokens, first.Unit = 1+r.Int64N(50), 1
 	case plain:
@@ -155,6 +185,9 @@ func (r *calendarReplay) operation(plain bool, granted map[string]int64) {
 	got, err := strategies.TokenBucket{}.Take(r.Context(), r.session, requests)
 	want, failed := r.memory.Take(r.Context(), nil, requests)
 	r.log = append(r.log, fmt.Sprintf("%v %+v\n\tgot %+v %v", r.now, requests, got, err))
+	for i := range min(len(got), len(want)) {
+		want[i].HasRow = want[i].ResetAfter > 0 || got[i].HasRow // a full bucket may have one
+	}
 	for i := range min(len(got), len(want)) { // of two requests for one bucket, the first may be told what is there after the second
 		if slices.ContainsFunc(requests[i+1:], func(next rate.Request) bool { return next.Key == requests[i].Key }) {
 			got[i].RetryAfter, got[i].ResetAfter = want[i].RetryAfter, want[i].ResetAfter
@@ -183,6 +216,24 @@ func (r *calendarReplay) operation(plain bool, granted map[string]int64) {
 		}
 		request.Block, request.Group, request.Tokens, request.Unit = nil, 0, d.Granted, 1
 		r.grants = append(r.grants, rate.Refund{Request: request, At: d.At, Delay: d.Delay})
+	}
+}
+
+// inSQL asks what a peek has just been told. A key that is blocked is blocked there too, and a request for it changes
+// nothing.
+func (r *calendarReplay) inSQL(peek *rate.Request) {
+	r.Helper()
+	want, err := r.memory.Take(r.Context(), nil, []rate.Request{*peek})
+	must(r.T, err)
+	calls := []string{"pglimit.peek('test', $1, $2, $3)"}
+	if want[0].Blocked && !r.now.Before(r.latest) { // behind a step, it would be the first that sees it
+		calls = append(calls, "pglimit.allow('test', $1, $2, $3)")
+	}
+	for _, call := range calls {
+		got, err := askSQL(r.Context(), r.session, call, peek.Key, peek.Limit.String(), peek.Unit)
+		if d := want[0]; err != nil || got.Allowed != d.Allowed || got.RetryAfter != d.RetryAfter || got.Remaining != d.Remaining {
+			r.Fatalf("%v\n%s: %+v, %v, want %+v", r.log[max(0, len(r.log)-8):], call, got, err, d)
+		}
 	}
 }
 

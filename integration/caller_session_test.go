@@ -1,14 +1,12 @@
 package integration
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pglimit/ratelimit/pglimit"
@@ -152,57 +150,10 @@ func TestSweepsMarginToTheMicrosecond(t *testing.T) {
 	})
 }
 
-// The same on a connection of the caller's, where a transaction was begun by hand: what is
-// taken in it goes with it, and each request is a round trip of its own. Nothing of it is
-// remembered or leased, however busy the key is. Outside of a transaction it is charged at once.
-func TestOnTheCallersConnectionItIsChargedIfThatCommits(t *testing.T) {
-	t.Parallel()
-	eachStrategy(t, func(t *testing.T, pool *pgxpool.Pool, strategy strategies.Strategy) {
-		limit := inParts(strategy, hours.WithBurst(100))
-		_, leases := strategy.(pglimit.Leaser)
-		limiter := newLimiter(t, pool, strategy, pglimit.Config{Name: "test", Limit: limit, Leases: pglimit.Leases{On: leases}})
-		defer func() { must(t, limiter.Close(context.WithoutCancel(t.Context()))) }()
-		conn, err := pgx.Connect(t.Context(), databaseURL(pool))
-		must(t, err)
-		defer func() { _ = conn.Close(context.WithoutCancel(t.Context())) }()
-		for _, end := range []string{"rollback", "commit", "select 1"} {
-			key := "until " + end
-			if end != "select 1" {
-				execute(t, conn, "begin")
-			}
-			before := limiter.Stats()
-			const takes = 12 // more than make a key busy
-			for i := range int64(takes) {
-				d, err := limiter.On(pglimit.OnConn(conn)).Allow(t.Context(), key)
-				if err != nil || d.Allowed != (i < limit.Burst) || d.Source != pglimit.FromDatabase {
-					t.Fatalf("take %d until %s: %+v, %v", i, end, d, err)
-				}
-			}
-			stats := limiter.Stats().Since(before)
-			if stats.RoundTrips != takes || stats.LeaseTrips != 0 {
-				t.Errorf("until %s: %+v", end, stats)
-			}
-			execute(t, conn, end)
-			left := limit.Burst - min(limit.Burst, takes)
-			if end == "rollback" {
-				left = limit.Burst
-			}
-			after, err := limiter.Peek(t.Context(), key)
-			if err != nil || after.Remaining != left {
-				t.Errorf("after %s: %+v, %v; want %d left", end, after, err, left)
-			}
-			// The limiter itself, which does remember, has not learned what was denied there.
-			if d, err := limiter.Allow(t.Context(), key); err != nil || d.Allowed != (left > 0) {
-				t.Errorf("after %s: %+v, %v", end, d, err)
-			}
-		}
-	})
-}
-
 func TestSQLWithoutTheTableOfLimitsIsNotMigrated(t *testing.T) {
 	t.Parallel()
 	pool := newMigrated(t)
-	run(t, pool, "drop table pglimit.limits cascade")
+	execute(t, pool, "drop table pglimit.limits cascade")
 	for _, call := range []string{"allow('api', 'k')", "peek('api', 'k')", "acquire('job', 'k')"} {
 		_, err := pool.Exec(t.Context(), "select pglimit."+call)
 		wantCode(t, err, "42883") // the function that reads the table went with it

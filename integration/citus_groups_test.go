@@ -156,9 +156,9 @@ func TestCitusGroupsWait(t *testing.T) {
 func TestCitusGroupsAreRefused(t *testing.T) {
 	t.Parallel()
 	pool := newDistributed(t)[0]
-	run(t, pool, "do $$ begin execute format('alter database %I set pglimit.groups = off', current_database()); end $$")
+	execute(t, pool, "do $$ begin execute format('alter database %I set pglimit.groups = off', current_database()); end $$")
 	for name, off := range map[string]bool{"off": true, "on": false} {
-		limiter := newCitusLimiter(t, newPool(t, withParameter(databaseURL(pool), "pglimit.groups", name), 2), pglimit.Config{Name: "test", Limit: hours.WithBurst(1)})
+		limiter := newCitusLimiter(t, newPool(t, with(databaseURL(pool), "pglimit.groups", name), 2), pglimit.Config{Name: "test", Limit: hours.WithBurst(1)})
 		g, err := limiter.DoAll(t.Context(), wants(keysApart(t, pool)...)...)
 		if off && (!errors.Is(err, errors.ErrUnsupported) || !errors.Is(err, pglimit.ErrNothingTaken) || !strings.Contains(err.Error(), "pglimit.groups")) || !off && (err != nil || !g.Allowed) {
 			t.Errorf("%s: %+v, %v", name, g, err)
@@ -184,16 +184,16 @@ func TestCitusGroupsAfterACrashBetweenThePhases(t *testing.T) {
 	for i, committed := range []bool{false, true} {
 		take(t, pools[0], s, key, limit)
 		gid := fmt.Sprintf("citus_0_%d_%d_1", 1<<22+i, 1<<40+i) // of a process that is no more
-		run(t, worker, "begin; set local citus.enable_manual_changes_to_shards = on; update "+shard+" set full_ns = full_ns + token_ns where key = '"+key+"'; prepare transaction '"+gid+"'")
+		execute(t, worker, "begin; set local citus.enable_manual_changes_to_shards = on; update "+shard+" set full_ns = full_ns + token_ns where key = '"+key+"'; prepare transaction '"+gid+"'")
 		if committed {
-			run(t, pools[0], "insert into pg_dist_transaction select groupid, '"+gid+"' from pg_dist_node where nodeport = "+strconv.Itoa(int(worker.Config().ConnConfig.Port)))
+			execute(t, pools[0], "insert into pg_dist_transaction select groupid, '"+gid+"' from pg_dist_node where nodeport = "+strconv.Itoa(int(worker.Config().ConnConfig.Port)))
 		}
 		impatient := asks(limit, key)
 		impatient[0].Impatient = true
 		if _, err := s.Take(t.Context(), on(pools[0]), impatient); !errors.Is(err, pglimit.ErrLocked) {
 			t.Errorf("committed %v: the key of a prepared part: %v", committed, err)
 		}
-		run(t, pools[0], "select recover_prepared_transactions()")
+		execute(t, pools[0], "select recover_prepared_transactions()")
 		want := int64(8)
 		if committed {
 			want = 7

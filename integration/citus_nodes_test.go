@@ -81,26 +81,6 @@ func TestCitusCallsGoStraight(t *testing.T) {
 	}
 }
 
-// What a Limiter without Nodes sends, on a pool of any node, is decided too.
-func TestCitusBatchesWithoutNodes(t *testing.T) {
-	t.Parallel()
-	pools := newDistributed(t)
-	for i, pool := range pools {
-		limiter := newCitusLimiter(t, pool, pglimit.Config{Name: fmt.Sprint("test ", i), Limit: pglimit.Every(time.Hour).WithBurst(5), Timeout: 30 * time.Second})
-		var requests []pglimit.Request
-		for i := range 90 {
-			requests = append(requests, pglimit.Request{Key: fmt.Sprint("k", i%30), Tokens: 2})
-		}
-		decisions, err := limiter.DoEach(t.Context(), requests...)
-		must(t, err)
-		for i, d := range decisions {
-			if d.Allowed != (i < 60) { // two of the three for each key
-				t.Errorf("request %d: %+v", i, d)
-			}
-		}
-	}
-}
-
 // 64 callers ask about the same keys, on every node and through Nodes, while shards move to and fro.
 func TestCitusAuditWhileShardsMove(t *testing.T) {
 	t.Parallel()
@@ -135,7 +115,7 @@ func TestCitusAuditWhileShardsMove(t *testing.T) {
 	}
 	for i := range 6 {
 		mode := []string{"block_writes", "force_logical"}[i%2]
-		run(t, pools[0], `select citus_move_shard_placement(s.shardid, a.nodename, a.nodeport, b.nodename, b.nodeport, '`+mode+`')
+		execute(t, pools[0], `select citus_move_shard_placement(s.shardid, a.nodename, a.nodeport, b.nodename, b.nodeport, '`+mode+`')
 			from (select s.shardid, p.groupid from pg_dist_shard s join pg_dist_placement p using (shardid)
 				where s.logicalrelid = 'pglimit.token_bucket'::regclass order by random() limit 1) s
 			join pg_dist_node a on a.groupid = s.groupid join pg_dist_node b on b.groupid <> s.groupid and b.shouldhaveshards`)

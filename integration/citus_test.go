@@ -62,7 +62,7 @@ func newDatabases(t *testing.T) (urls []string) {
 			u.Host = node
 		}
 		maintenance := newPool(t, u.String(), 1)
-		run(t, maintenance, "create database "+name)
+		execute(t, maintenance, "create database "+name)
 		t.Cleanup(func() {
 			_, err := maintenance.Exec(context.Background(), "drop database if exists "+name+" with (force)")
 			must(t, err)
@@ -77,7 +77,7 @@ func newDatabases(t *testing.T) (urls []string) {
 func addCitus(t *testing.T, urls []string) {
 	t.Helper()
 	for _, u := range urls {
-		run(t, newPool(t, u, 1), "create extension citus")
+		execute(t, newPool(t, u, 1), "create extension citus")
 	}
 	coordinator := newPool(t, urls[0], 1)
 	citusRoles.Lock() // to add a node alters the roles, which all databases share
@@ -89,7 +89,7 @@ func addCitus(t *testing.T, urls []string) {
 		}
 		host, port, err := net.SplitHostPort(node)
 		must(t, err)
-		run(t, coordinator, "select "+add+"('"+host+"', "+port+")")
+		execute(t, coordinator, "select "+add+"('"+host+"', "+port+")")
 	}
 }
 
@@ -142,7 +142,7 @@ func TestCitusDistributesAndBringsBack(t *testing.T) {
 	pool := newPool(t, newCluster(t)[0], 16)
 	must(t, migrations.Up(t.Context(), pool))
 	role := newRole(t, databaseURL(pool))
-	run(t, pool, "grant select on pglimit.buckets, pglimit.holders to "+role)
+	execute(t, pool, "grant select on pglimit.buckets, pglimit.holders to "+role)
 	// Citus writes the text of a view, and the settings of a function, in its own way.
 	catalog := func() []string {
 		return slices.DeleteFunc(catalogOf(t, pool), func(line string) bool { return strings.HasPrefix(line, "function") || strings.HasPrefix(line, "view") })
@@ -169,7 +169,7 @@ func TestCitusDistributesAndBringsBack(t *testing.T) {
 		one(request("take " + k))
 		one(blocked)
 		one(blocked) // is denied, and blocks
-		run(t, pool, "select pglimit.acquire('test', 'p"+k+"', 1, ttl => '1 hour', holder => 'x')")
+		execute(t, pool, "select pglimit.acquire('test', 'p"+k+"', 1, ttl => '1 hour', holder => 'x')")
 	}
 	// A session that has planned its call does not go on where the tables were.
 	old, err := pool.Acquire(t.Context())
@@ -288,7 +288,7 @@ func TestCitusCallsGoToTheirNode(t *testing.T) {
 func TestCitusFunctionsKeepTheirPlans(t *testing.T) {
 	t.Parallel()
 	pools := newDistributed(t)
-	run(t, pools[0], "select pglimit.set_limit('table', '1000/s', note => 'x'), pglimit.set_limit('table', '3', action => 'places', note => 'x')")
+	execute(t, pools[0], "select pglimit.set_limit('table', '1000/s', note => 'x'), pglimit.set_limit('table', '3', action => 'places', note => 'x')")
 	memory := func(conn *pgxpool.Conn) int {
 		return query[int](t, conn, "select sum(total_bytes)::bigint from pg_backend_memory_contexts")
 	}
@@ -399,7 +399,7 @@ func TestCitusLaterMigrationsKeepIt(t *testing.T) {
 	take(t, pool, strategies.TokenBucket{}, "k", pglimit.Every(time.Hour))
 	for _, change := range []func(){
 		func() { must(t, migrations.DownTo(t.Context(), pool, 2)) },
-		func() { run(t, pool, "drop function pglimit.token_bucket_take_shard, pglimit.token_bucket_take") },
+		func() { execute(t, pool, "drop function pglimit.token_bucket_take_shard, pglimit.token_bucket_take") },
 	} {
 		change()
 		must(t, migrations.Up(t.Context(), pool))
@@ -451,7 +451,7 @@ func TestCitusANodeThatCannotDecide(t *testing.T) {
 	urls := newCluster(t)
 	pool := newPool(t, urls[0], 8)
 	must(t, migrations.Up(t.Context(), pool))
-	run(t, newPool(t, urls[2], 1), "alter function pg_catalog.num_nonnulls(\"any\") rename to stopped")
+	execute(t, newPool(t, urls[2], 1), "alter function pg_catalog.num_nonnulls(\"any\") rename to stopped")
 	before := catalogOf(t, pool)
 	if err := migrations.Distribute(t.Context(), pool); err == nil || !strings.Contains(err.Error(), "num_nonnulls") {
 		t.Error(err)
@@ -471,7 +471,7 @@ func TestCitusRefuses(t *testing.T) {
 	wantLine(t, migrations.SetStorage(t.Context(), pools[0], migrations.Unlogged), "Undistribute", "--undo")
 	empty := newPool(t, newCluster(t)[0], 2)
 	wantLine(t, migrations.Distribute(t.Context(), empty), "pglimit migrate up")
-	run(t, empty, "select citus_remove_node(nodename, nodeport) from pg_dist_node")
+	execute(t, empty, "select citus_remove_node(nodename, nodeport) from pg_dist_node")
 	wantLine(t, migrations.Distribute(t.Context(), empty), "citus_set_coordinator_host")
 	wantLine(t, migrations.Up(t.Context(), pools[1]), "a worker", "connect to the coordinator")
 }
@@ -484,13 +484,13 @@ func TestCitusSweepResetViewsAndLimits(t *testing.T) {
 	s := strategies.TokenBucket{}
 	for i := range 40 {
 		take(t, pool, s, strconv.Itoa(i), pglimit.PerSecond(1))
-		run(t, pool, fmt.Sprintf("select pglimit.allow('o''x\\%%s', '%d', '1/1h')", i))
+		execute(t, pool, fmt.Sprintf("select pglimit.allow('o''x\\%%s', '%d', '1/1h')", i))
 	}
-	run(t, pool, "update pglimit.token_bucket set full_ns = full_ns - 100000000000, at_ns = at_ns - 100000000000 where limiter = 'test'")
+	execute(t, pool, "update pglimit.token_bucket set full_ns = full_ns - 100000000000, at_ns = at_ns - 100000000000 where limiter = 'test'")
 	if n := query[int](t, pool, "select count(*)::int from pglimit.buckets"); n != 80 {
 		t.Errorf("the view has %d buckets", n)
 	}
-	run(t, pool, "select pglimit.set_limit('test', '5/1h', note => 'x')")
+	execute(t, pool, "select pglimit.set_limit('test', '5/1h', note => 'x')")
 	if n := query[int](t, pool, "select pglimit.limit_reaches('test')::int"); n != 40 {
 		t.Errorf("the limit is for %d buckets", n)
 	}

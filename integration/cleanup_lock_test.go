@@ -71,7 +71,7 @@ func TestCleanupLedger(t *testing.T) {
 func TestCleanupTwoClaimARun(t *testing.T) {
 	t.Parallel()
 	pool := newMigrated(t)
-	locker, err := cleanup.NewLocker(newPool(t, withParameter(databaseURL(pool), "default_transaction_isolation", "serializable"), 2), cleanup.LockerConfig{Interval: time.Hour})
+	locker, err := cleanup.NewLocker(newPool(t, with(databaseURL(pool), "default_transaction_isolation", "serializable"), 2), cleanup.LockerConfig{Interval: time.Hour})
 	must(t, err)
 	first := begin(t, pool)
 	execute(t, first, "insert into pglimit.schedule values ('job', now(), now() + interval '54 minutes')")
@@ -86,7 +86,7 @@ func TestCleanupTwoClaimARun(t *testing.T) {
 func TestCleanupLockHoldsBackNobody(t *testing.T) {
 	t.Parallel()
 	admin := newMigrated(t)
-	pool := newPool(t, withParameter(databaseURL(admin), "default_transaction_isolation", "serializable"), 1)
+	pool := newPool(t, with(databaseURL(admin), "default_transaction_isolation", "serializable"), 1)
 	locker, err := cleanup.NewLocker(pool, cleanup.LockerConfig{})
 	must(t, err)
 	lock, err := locker.Lock(t.Context(), "job")

@@ -1,13 +1,9 @@
 package integration
 
 import (
-	"bufio"
 	"context"
 	"errors"
-	"fmt"
-	"io"
 	"log/slog"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -70,14 +66,10 @@ func TestCleanupOneOfThreeSchedulersRunsEachTick(t *testing.T) {
 }
 
 // An instance that dies in the middle of a sweep renews its lock no more, and another goes on when it ends.
-func TestCleanupTakesOverFromAKilledInstance(t *testing.T) {
+func TestCleanupTakesOverFromADeadInstance(t *testing.T) {
 	t.Parallel()
 	pool := newMigrated(t)
-	child, out := child(t, "TestCleanupChild", databaseURL(pool))
-	if line, err := bufio.NewReader(out).ReadString('\n'); line != "sweeping\n" {
-		t.Fatalf("the child says %q, %v", line, err)
-	}
-
+	execute(t, pool, "select pglimit.acquire('pglimit.jobs', $1, 1, ttl => '1 hour', holder => 'the dead one')", cleanup.JobName)
 	locked := &cleanupLog{message: "leaves this run to others", err: cleanup.ErrLocked, seen: make(chan struct{}, 100)}
 	ran := make(chan cleanup.Report, 100)
 	c := cleanupStart(t, pool, cleanup.Config{
@@ -89,29 +81,12 @@ func TestCleanupTakesOverFromAKilledInstance(t *testing.T) {
 	if len(ran) != 0 {
 		t.Fatal("it runs while another does")
 	}
-	must(t, child.Process.Kill())
 	execute(t, pool, "delete from pglimit.permits") // the time passes
 	if r := cleanupWithin(t, "it takes over", ran); r.Err != nil || len(r.Strategies) != len(strategies.All()) {
 		t.Errorf("the run after: %+v", r)
 	}
 	cleanupStop(t, c)
 	cleanupNoLocks(t, pool)
-}
-
-func TestCleanupSaysThatTheDatabaseIsNotMigrated(t *testing.T) {
-	t.Parallel()
-	pool, err := pgxpool.New(t.Context(), newDatabase(t))
-	must(t, err)
-	t.Cleanup(pool.Close)
-	reports := make(chan cleanup.Report, 1)
-	c := cleanupStart(t, pool, cleanup.Config{OnRun: func(r cleanup.Report) { reports <- r }}, strategies.All()...)
-	if _, err := c.RunOnce(t.Context()); !errors.Is(err, pglimit.ErrNotMigrated) {
-		t.Errorf("RunOnce: got %v, want ErrNotMigrated", err)
-	}
-	if r := cleanupWithin(t, "the tick is reported", reports); !errors.Is(r.Err, pglimit.ErrNotMigrated) {
-		t.Errorf("tick: got %v, want ErrNotMigrated", r.Err)
-	}
-	cleanupStop(t, c)
 }
 
 // cleanupProbe is a strategy that writes down its runs.
@@ -199,29 +174,3 @@ func cleanupNoLocks(t *testing.T, pool *pgxpool.Pool) {
 		t.Errorf("%d locks were left behind", n)
 	}
 }
-
-// TestCleanupChild is not a test but the other process of the one above.
-func TestCleanupChild(t *testing.T) {
-	if task() == "" {
-		t.Skip("runs as a child of another test")
-	}
-	pool, err := pgxpool.New(t.Context(), task())
-	must(t, err)
-	cleanupStart(t, pool, cleanup.Config{}, cleanupEndless{})
-	_, _ = io.Copy(io.Discard, os.Stdin) // until the parent is gone
-	os.Exit(1)
-}
-
-// cleanupEndless is a strategy that never gets through.
-type cleanupEndless struct{ strategies.Strategy }
-
-func (cleanupEndless) Name() string { return "endless" }
-
-func (cleanupEndless) Sweep(_ context.Context, _ pglimit.Session, from pglimit.Cursor, _ int) (pglimit.Swept, error) {
-	if from == 0 {
-		fmt.Println("sweeping")
-	}
-	return pglimit.Swept{Next: from + 1}, nil
-}
-
-func (cleanupEndless) GiveBack(context.Context, pglimit.Session, []pglimit.Refund) error { return nil }

@@ -5,7 +5,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 )
@@ -33,13 +32,13 @@ func cliAnswersByExitCode(t *testing.T, c cli) {
 }
 
 // A durable grant waits for the disk; a relaxed one, which is the default, does not ask for that. The trigger runs as
-// the last of what a commit does before it waits. (That each strategy heeds it is TestDurableIsDurableAndRelaxedIsRelaxed.)
+// the last of what a commit does before it waits. (That each strategy heeds it is a test of strategytest.)
 func cliHeedsDurability(t *testing.T, c cli) {
 	c, pool := c.onMigrated(t)
-	run(t, pool, `create table public.seen (key text, setting text)`)
-	run(t, pool, `create function public.see() returns trigger language plpgsql as
+	execute(t, pool, `create table public.seen (key text, setting text)`)
+	execute(t, pool, `create function public.see() returns trigger language plpgsql as
 		$$ begin insert into public.seen values (new.key, current_setting('synchronous_commit')); return null; end $$`)
-	run(t, pool, `create constraint trigger see after insert or update on pglimit.token_bucket
+	execute(t, pool, `create constraint trigger see after insert or update on pglimit.token_bucket
 		deferrable initially deferred for each row execute function public.see()`)
 	c.run(t, "allow", "default", "--limit", "1/1h").exits(t, 0)
 	for _, durability := range []string{"relaxed", "durable"} {
@@ -103,73 +102,22 @@ func cliPrintsJSON(t *testing.T, c cli) {
 	}
 }
 
-func cliServesShellScripts(t *testing.T, c cli) {
-	c, _ = c.onMigrated(t)
-	const script = `
-		set -eu
-		for i in 1 2 3; do
-			if pglimit allow job --limit 2/1h --quiet; then echo run; else echo skip; fi
-		done
-		DATABASE_URL=postgres://127.0.0.1:1/x pglimit allow job --limit 2/1h 2> /dev/null || echo "code $?"`
-	r := resultOf(t, c.command(t.Context(), t, "sh", "-c", script)).exits(t, 0)
-	if want := "run\nrun\nskip\ncode 2\n"; r.stdout != want {
-		t.Errorf("the script prints %q, not %q\n%s", r.stdout, want, r.stderr)
-	}
-}
-
-// Whoever waits gets the next token when it is due, and whoever would have to wait longer than
-// that is denied at once and takes nothing.
+// Whoever waits gets the next token when it is due, and whoever would have to wait longer than that is denied at once
+// and takes nothing. (That callers stand in line is TestWaitersAreReleasedAtTheRate.)
 func cliWaitsInLine(t *testing.T, c cli) {
 	c, _ = c.onMigrated(t)
-	for _, strategy := range []string{"token_bucket", "upsert"} {
-		c.run(t, "allow", "alone", "--limit", "1/500ms", "--strategy", strategy, "--wait", "5s").exits(t, 0).prints(t, "allowed: 0 of 1 left")
-		cliStandInLine(t, c, "allow", "k", "--limit", "1/1s", "--strategy", strategy, "--wait", "1m", "--output", "json")
-		c.run(t, "allow", "slow", "--limit", "1/1h", "--strategy", strategy).exits(t, 0)
-		late := c.run(t, "allow", "slow", "--limit", "1/1h", "--strategy", strategy, "--wait", "2s").exits(t, 1)
-		if !regexp.MustCompile(`denied: the tokens come in (1h|59m[0-9.]+s), later than --wait 2s allows`).MatchString(late.stdout) {
-			t.Errorf("%q", late.stdout)
-		}
-		c.run(t, "peek", "slow", "--limit", "1/1h", "--strategy", strategy).exits(t, 0).prints(t, "the next in ")
+	for range 2 {
+		c.run(t, "allow", "soon", "--limit", "1/500ms", "--wait", "1m").exits(t, 0).prints(t, "allowed", ": 0 of 1 left")
 	}
+	c.run(t, "allow", "slow", "--limit", "1/1h").exits(t, 0)
+	late := c.run(t, "allow", "slow", "--limit", "1/1h", "--wait", "2s").exits(t, 1)
+	if !regexp.MustCompile(`denied: the tokens come in (1h|59m[0-9.]+s), later than --wait 2s allows`).MatchString(late.stdout) {
+		t.Errorf("%q", late.stdout)
+	}
+	c.run(t, "peek", "slow", "--limit", "1/1h").exits(t, 0).prints(t, "the next in ")
 	c.run(t, "allow", "k", "--limit", "1/h", "--strategy", "for_update_nowait", "--wait", "2s").exits(t, 2)
 	c.run(t, "allow", "k", "--limit", "1/h", "--wait", "-2s").exits(t, 2)
 	c.run(t, "allow", "k", "--limit", "10/month", "--wait", "2s").fails(t, "--wait", "10/month", "leave --wait out, and ask again after the time that the answer says")
-}
-
-// cliStandInLine runs the command four times at once: all are granted, a second apart, and none ends before its
-// time.
-func cliStandInLine(t *testing.T, c cli, command ...string) {
-	t.Helper()
-	var due [4]time.Time
-	var waited [4]int64
-	var all sync.WaitGroup
-	for i := range due {
-		all.Go(func() {
-			r := c.run(t, command...)
-			ended := time.Now()
-			var d struct {
-				At       time.Time `json:"at"`
-				WaitedMS int64     `json:"waited_ms"`
-			}
-			if err := json.Unmarshal([]byte(r.stdout), &d); err != nil || r.code != 0 {
-				t.Errorf("exit code %d, %v: %s", r.code, err, r.stderr)
-			}
-			due[i], waited[i] = d.At.Add(time.Duration(d.WaitedMS)*time.Millisecond), d.WaitedMS
-			if ended.Before(due[i].Add(-time.Millisecond)) { // it is rounded up
-				t.Errorf("it ended %v before its time", due[i].Sub(ended))
-			}
-		})
-	}
-	all.Wait()
-	slices.SortFunc(due[:], time.Time.Compare)
-	for i := 1; i < len(due); i++ {
-		if apart := due[i].Sub(due[i-1]); apart < 999*time.Millisecond {
-			t.Errorf("%d is due %v after the one before", i, apart)
-		}
-	}
-	if slices.Max(waited[:]) == 0 {
-		t.Error("nobody waited") // they would have to start a second apart
-	}
 }
 
 // Several limits: of all of them, or of none.

@@ -25,14 +25,14 @@ func cliMigrates(t *testing.T, c cli) {
 	if out := c.run(t, "migrate", "status").exits(t, 0).stdout; strings.Contains(out, "memory") {
 		t.Errorf("a few kB are too much: %s", out)
 	}
-	run(t, pool, `update pg_class set relpages = 10000000 where oid = 'pglimit.token_bucket'::regclass`) // as after a vacuum of 76 GB
+	execute(t, pool, `update pg_class set relpages = 10000000 where oid = 'pglimit.token_bucket'::regclass`) // as after a vacuum of 76 GB
 	c.run(t, "migrate", "status").exits(t, 0).prints(t, "\nmemory is short: the tables of the buckets have 78125 MB with their indexes, shared_buffers are ", "docs/memory.md\n")
 	c.run(t, "migrate", "status", "--output", "json", "--check").exits(t, 0).prints(t, `"memory":{"tables_bytes":8192`, `"short":true`)
-	run(t, pool, "drop function pglimit.allow")
+	execute(t, pool, "drop function pglimit.allow")
 	c.run(t, "migrate", "status", "--check").exits(t, 1).prints(t, "function pglimit.allow is missing")
 	c.run(t, "migrate", "up").exits(t, 0)
 	c.run(t, "migrate", "status", "--check", "--output", "json").exits(t, 0).prints(t, `"differs":[]`)
-	run(t, pool, "select pglimit.set_limit('api', '1/s', note => 'why'), pglimit.set_limit('api', '2/s', note => 'why'), pglimit.acquire('job', 'k', 2)")
+	execute(t, pool, "select pglimit.set_limit('api', '1/s', note => 'why'), pglimit.set_limit('api', '2/s', note => 'why'), pglimit.acquire('job', 'k', 2)")
 	c.run(t, "migrate", "down").exits(t, 0).prints(t, "undone 2 exclusion_range\n", "at version 3\n")
 	c.run(t, "migrate", "status", "--check", "--output", "json").exits(t, 1).prints(t, `"pending":[2]`)
 	c.run(t, "migrate", "status", "--check", "--without-exclusion-range").exits(t, 0)
@@ -52,7 +52,7 @@ func cliMigratesWithoutBtreeGist(t *testing.T, c cli) {
 	c, admin := c.on(t)
 	url := strings.TrimPrefix(c.env[0], "DATABASE_URL=")
 	role := newRole(t, url)
-	run(t, admin, "create schema pglimit authorization "+role) // but not the right to create extensions
+	execute(t, admin, "create schema pglimit authorization "+role) // but not the right to create extensions
 	separator := "?"
 	if strings.Contains(url, "?") {
 		separator = "&"
@@ -72,10 +72,10 @@ func cliPrintsSQL(t *testing.T, c cli) {
 	up := c.run(t, "migrate", "sql").exits(t, 0).stdout // without a database
 	down := c.run(t, "migrate", "sql", "--down").exits(t, 0).stdout
 	c, pool := c.on(t)
-	run(t, pool, up)
+	execute(t, pool, up)
 	c.run(t, "migrate", "up").exits(t, 0).prints(t, "nothing to do\n", "at version 3\n")
 	c.run(t, "allow", "k", "--limit", "1/1h").exits(t, 0)
-	run(t, pool, down)
+	execute(t, pool, down)
 	c.run(t, "migrate", "status").exits(t, 0).prints(t, "tables           pending")
 }
 
@@ -133,7 +133,7 @@ func cliSaysWhoHasTheLock(t *testing.T, c cli) {
 func cliCleansUpOnce(t *testing.T, c cli) {
 	c, pool := c.onMigrated(t)
 	c.run(t, "allow", "stays", "--limit", "1/1h").exits(t, 0)
-	run(t, pool, `insert into pglimit.token_bucket (key, limiter, full_ns, token_ns, at_ns)
+	execute(t, pool, `insert into pglimit.token_bucket (key, limiter, full_ns, token_ns, at_ns)
 		select 'gone:' || i, 'cli', 1000, 1000, 1 from generate_series(1, 3000) i`)
 	r := c.run(t, "cleanup", "--once", "--pause", "0", "--output", "json").exits(t, 0)
 	var report struct {

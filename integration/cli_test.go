@@ -25,7 +25,6 @@ func TestCLI(t *testing.T) {
 		"exit codes are the answer":                    cliAnswersByExitCode,
 		"--durability is heeded":                       cliHeedsDurability,
 		"JSON is for machines":                         cliPrintsJSON,
-		"a shell script branches on the answer":        cliServesShellScripts,
 		"waits in line":                                cliWaitsInLine,
 		"several limits, all or nothing":               cliTakesAllOrNothing,
 		"an ID is charged once":                        cliChargesAnIDOnce,

@@ -64,7 +64,7 @@ func TestDurableIsDurableAndRelaxedIsRelaxed(t *testing.T) {
 			return query[bool](t, pool, "select pg_current_wal_flush_lsn() > $1::text::pg_lsn", before)
 		}
 		for name, call := range calls {
-			for range 20 {
+			for range 5 {
 				if !flushed(call, pglimit.Durable) {
 					t.Errorf("%s was durable, and is not flushed", name)
 					break

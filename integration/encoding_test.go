@@ -31,7 +31,7 @@ func TestAKeyThatCannotBeStoredFailsItsCallerAlone(t *testing.T) {
 					t.Error(err)
 				}
 			})
-			pool := newPool(t, withParameter(server.urlOf(name), "client_encoding", "UTF8"), 4)
+			pool := newPool(t, with(server.urlOf(name), "client_encoding", "UTF8"), 4)
 			must(t, migrations.Up(t.Context(), pool))
 			for _, strategy := range []strategies.Strategy{strategies.TokenBucket{}, strategies.Upsert{}} {
 				limiter := newLimiter(t, pool, strategy, pglimit.Config{Name: "test", Limit: hours.WithBurst(1000), Combine: pglimit.Combine{Lanes: 1}})

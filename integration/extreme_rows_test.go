@@ -22,7 +22,7 @@ func TestFunctionsRefuseNonsense(t *testing.T) {
 	t.Parallel()
 	pool := newMigrated(t)
 	timelessly(t, pool)
-	url := withParameter(databaseURL(pool), "statement_timeout", "20s") // what overflows a loop takes for ever
+	url := with(databaseURL(pool), "statement_timeout", "20s") // what overflows a loop takes for ever
 	guarded := newPool(t, url, 2)
 
 	type call struct {
@@ -47,57 +47,32 @@ func TestFunctionsRefuseNonsense(t *testing.T) {
 		return err
 	}
 	const largest = "9223372036854775807"
+	// By what an argument is.
+	names, prices, windows, counts := []string{"null"}, []string{"null", "0", "-1", largest}, []string{"null", "0", "-1", "999", largest}, []string{"null", "-1"}
 	for _, test := range []struct {
 		call
-		arg    int
-		values []string
+		args [][]string // bad values of the first, the second...
 	}{
-		{take, 0, []string{"null"}},
-		{take, 1, []string{"null"}},
-		{take, 2, []string{"null", "0", "-1", largest}},
-		{take, 3, []string{"null", "0", "-1", "999", largest}},
-		{take, 4, []string{"null", "-1", "-" + largest}},
-		{take, 5, []string{"null", "0", "-1", "2", largest}},
-		{lease, 0, []string{"null"}},
-		{lease, 1, []string{"null"}},
-		{lease, 2, []string{"null", "0", "-1", largest}},
-		{lease, 3, []string{"null", "0", "-1", "999", largest}},
-		{lease, 4, []string{"null", "-1"}},
-		{lease, 5, []string{"null", "0", "-1"}},
-		{lease, 6, []string{"null", "0", "-1", largest}},
-		{lease, 7, []string{"null", "-1"}},
-		{lease, 8, []string{"null", "-1", "1"}},
-		{once, 0, []string{"null"}},
-		{once, 1, []string{"null"}},
-		{once, 2, []string{"null", "''"}},
-		{once, 3, []string{"null", "0", "-1", largest}},
-		{once, 4, []string{"null", "0", "-1", "999", largest}},
-		{once, 5, []string{"null", "0", "-1", largest}},
-		{once, 6, []string{"null", "0", "-1", largest}},
-		{block, 0, []string{"null"}},
-		{block, 1, []string{"null"}},
-		{block, 2, []string{"null", "0", "-1", largest}},
-		{block, 3, []string{"null", "0", "-1", "999", largest}},
-		{block, 4, []string{"null", "0", "-1"}},
-		{block, 7, []string{"'{1}'", "'{0,1000,1000,1000,0}'", "'{1,0,1000,1000,0}'", "'{1,1000,0,1000,0}'", "'{1,1000,1001,1000,0}'", "'{1,1000,1000,1000,-1}'"}},
-		{block, 7, []string{"'{null,1000,1000,1000,0}'", "'{1," + largest + ",1000,1000,0}'", "'{1,1000,1000," + largest + ",0}'", "'{1,1000,1000,1000," + largest + "}'"}},
-		{back, 0, []string{"null"}},
-		{back, 1, []string{"null"}},
-		{back, 2, []string{"null", "0", "-1", "10001", largest}},
-		{back, 3, []string{"null", "0", "-1", "999", largest}},
-		{back, 4, []string{"null", "-1", largest}},
-		{back, 5, []string{"null", "-1", "-" + largest}},
-		{back, 6, []string{"null", "-1", "-" + largest}},
-		{many, 0, []string{"null", "'{}'", "array['a']", "array['a',null]", "array['a','a']"}},
-		{many, 1, []string{"null", "'{}'", "array['test',null]", "array['test','test','test']"}},
-		{many, 2, []string{"null", "'{}'", "'{1000,0}'", "'{1000,-1}'", "'{1000,null}'"}},
-		{many, 3, []string{"null", "'{}'", "'{10000,null}'", "'{10000," + largest + "}'"}},
-		{many, 4, []string{"null", "'{}'", "'{1,1,1}'", "'{1,-2}'", "'{1,null}'", "'{-1,1}'"}},
+		{take, [][]string{names, names, prices, windows, {"null", "-1", "-" + largest}, {"null", "0", "-1", "2", largest}}},
+		{lease, [][]string{names, names, prices, windows, counts, {"null", "0", "-1"}, prices, counts, {"null", "-1", "1"}}},
+		{once, [][]string{names, names, {"null", "''"}, prices, windows, prices, prices}},
+		{block, [][]string{names, names, prices, windows, {"null", "0", "-1"}, nil, nil, {
+			"'{1}'", "'{0,1000,1000,1000,0}'", "'{1,0,1000,1000,0}'", "'{1,1000,0,1000,0}'", "'{1,1000,1001,1000,0}'", "'{1,1000,1000,1000,-1}'",
+			"'{null,1000,1000,1000,0}'", "'{1," + largest + ",1000,1000,0}'", "'{1,1000,1000," + largest + ",0}'", "'{1,1000,1000,1000," + largest + "}'",
+		}}},
+		{back, [][]string{names, names, {"null", "0", "-1", "10001", largest}, windows, {"null", "-1", largest}, {"null", "-1", "-" + largest}, {"null", "-1", "-" + largest}}},
+		{many, [][]string{
+			{"null", "'{}'", "array['a']", "array['a',null]", "array['a','a']"}, {"null", "'{}'", "array['test',null]", "array['test','test','test']"},
+			{"null", "'{}'", "'{1000,0}'", "'{1000,-1}'", "'{1000,null}'"}, {"null", "'{}'", "'{10000,null}'", "'{10000," + largest + "}'"},
+			{"null", "'{}'", "'{1,1,1}'", "'{1,-2}'", "'{1,null}'", "'{-1,1}'"},
+		}},
 	} {
-		for _, value := range test.values {
-			err := run(test.call, map[int]string{test.arg: value})
-			if err == nil || sqlState(err) == "57014" || sqlState(err) == "XX000" {
-				t.Errorf("%s with %s as argument %d: %v", test.name, value, test.arg+1, err)
+		for arg, values := range test.args {
+			for _, value := range values {
+				err := run(test.call, map[int]string{arg: value})
+				if err == nil || sqlState(err) == "57014" || sqlState(err) == "XX000" {
+					t.Errorf("%s with %s as argument %d: %v", test.name, value, arg+1, err)
+				}
 			}
 		}
 	}
@@ -137,15 +112,8 @@ func TestFunctionsRefuseNonsense(t *testing.T) {
 		}
 	}
 	// Numbers that are good alone, and too large together, are named too, instead of an overflow.
-	for _, test := range []struct {
-		call
-		changed map[int]string
-	}{
-		{back, map[int]string{5: "9000000000000000000", 6: "9000000000000000000"}},
-	} {
-		if err := run(test.call, test.changed); sqlState(err) != "22023" {
-			t.Errorf("%s with %v: %v", test.name, test.changed, err)
-		}
+	if err := run(back, map[int]string{5: "9000000000000000000", 6: "9000000000000000000"}); sqlState(err) != "22023" {
+		t.Errorf("a refund of a grant far ahead: %v", err)
 	}
 	if err := run(many, map[int]string{0: "array['k','k']", 4: "'{1,1}'"}); err == nil {
 		t.Error("a bucket that is named twice was taken from")
@@ -293,7 +261,7 @@ func TestSQLSaysOfEveryRowWhatGoSays(t *testing.T) {
 	times := []int64{1, now - 1_000_000_000, now - 20_000_000, now - 1, now, now + 9_000_000, now + 11_000_000, now + 3_600_000_000_000, largest - 1, largest}
 	prices := []int64{1, 1_000_000, 3_600_000_000_000, int64(pglimit.MaxWindow), largest}
 	pick := func(of []int64) int64 { return of[rand.IntN(len(of))] }
-	for range 3000 {
+	for range 1000 {
 		b := bucket.Row{FullNS: pick(times), TokenNS: pick(prices), AtNS: pick(times)}
 		if rand.IntN(3) > 0 {
 			b.LeasedNS, b.UntilNS = pick(prices), pick(times)

@@ -6,17 +6,13 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"slices"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/pglimit/ratelimit/pglimit"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 	"github.com/pglimit/ratelimit/strategies/audit"
 	"github.com/pglimit/ratelimit/strategies/strategytest"
@@ -27,55 +23,6 @@ import (
 func TestConformanceOfAnotherRule(t *testing.T) {
 	t.Parallel()
 	strategytest.Run(t, newWindows, fixedWindow{}, windows)
-}
-
-// The stages ask the strategy's rule: combining and the memory of denials are as exact as with a
-// token bucket.
-func TestAnotherRuleBehindALimiter(t *testing.T) {
-	t.Parallel()
-	const callers = 32
-	limit := rate.Every(150 * time.Millisecond).WithBurst(40)
-	limiter, err := pglimit.New(newWindows(t), fixedWindow{}, pglimit.Config{Name: t.Name(), Limit: limit, Timeout: time.Minute})
-	must(t, err)
-	ctx := soon(t, 600*time.Millisecond)
-	var events [callers][]audit.Event
-	var granted atomic.Int64
-	var work sync.WaitGroup
-	for i := range events {
-		work.Go(func() {
-			random := rand.New(rand.NewPCG(uint64(i), 59))
-			// On a busy machine a call may last longer than the windows.
-			for ctx.Err() == nil || (limiter.Stats().Denied[pglimit.FromMemory] == 0 || granted.Load() < 2*limit.Burst) && t.Context().Err() == nil {
-				n := 1 + random.Int64N(6)
-				d, err := limiter.AllowN(t.Context(), "k", n)
-				if errors.Is(err, pglimit.ErrNothingTaken) { // the machine is busy
-					continue
-				}
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				granted.Add(d.Granted)
-				switch e := audit.FromDecision(n, n, d); {
-				case d.Source != pglimit.FromMemory:
-					events[i] = append(events[i], e)
-				case d.Allowed || d.RetryAfter <= 0 || d.RetryAfter > limit.Period:
-					t.Errorf("from memory: %+v", d)
-				}
-			}
-		})
-	}
-	work.Wait()
-	report := checkWindows(limit, slices.Concat(events[:]...))
-	if err := limiter.Close(t.Context()); err != nil {
-		t.Error(err)
-	}
-	if stats := limiter.Stats(); stats.Denied[pglimit.FromMemory] == 0 {
-		t.Errorf("no denial was remembered: %+v", stats)
-	}
-	if !report.OK() || report.Granted < 2*limit.Burst {
-		t.Error(report)
-	}
 }
 
 func newWindows(t testing.TB) *pgxpool.Pool {

@@ -27,10 +27,10 @@ func granted(t *testing.T, purpose migrations.Purpose) (admin, pool *pgxpool.Poo
 	admin = newMigrated(t)
 	url := databaseURL(admin)
 	role := newRole(t, url)
-	run(t, admin, `revoke execute on all functions in schema pglimit from public`)
+	execute(t, admin, `revoke execute on all functions in schema pglimit from public`)
 	text, err := migrations.Grants(role, purpose)
 	must(t, err)
-	run(t, admin, text)
+	execute(t, admin, text)
 	return admin, migrationPool(t, url, as(role))
 }
 
@@ -242,14 +242,14 @@ func TestGrantsToARoleOfAnyName(t *testing.T) {
 	role := newRole(t, databaseURL(pool)) // which is dropped at the end, under its first name
 	weird := role[:30] + `"; drop schema "pglimit -- ` + "\n'$$\\"
 	quoted := pgx.Identifier{weird}.Sanitize()
-	run(t, pool, fmt.Sprintf(`alter role %s rename to %s`, role, quoted))
+	execute(t, pool, fmt.Sprintf(`alter role %s rename to %s`, role, quoted))
 	t.Cleanup(func() {
 		_, err := serverFor(t).admin.Exec(context.Background(), fmt.Sprintf(`alter role %s rename to %s`, quoted, role))
 		must(t, err)
 	})
 	text, err := migrations.Grants(weird, migrations.ToRead)
 	must(t, err)
-	run(t, pool, text)
+	execute(t, pool, text)
 	if !query[bool](t, pool, `select has_table_privilege($1, 'pglimit.buckets', 'select')`, weird) {
 		t.Error("the role cannot read the view")
 	}
@@ -271,18 +271,9 @@ func cliPrintsGrants(t *testing.T, c cli) {
 	url := strings.TrimPrefix(c.env[0], "DATABASE_URL=")
 	role := newRole(t, url)
 	c.run(t, "migrate", "up", "--without-exclusion-range").exits(t, 0)
-	run(t, admin, c.run(t, "migrate", "grants", role, "--without-exclusion-range").exits(t, 0).stdout)
-	c.env = []string{"DATABASE_URL=" + withParameter(url, "role", role)}
+	execute(t, admin, c.run(t, "migrate", "grants", role, "--without-exclusion-range").exits(t, 0).stdout)
+	c.env = []string{"DATABASE_URL=" + with(url, "role", role)}
 	c.run(t, "allow", "k", "--limit", "1/1h").exits(t, 0)
 	c.run(t, "allow", "k", "--limit", "1/1h").exits(t, 1)
 	c.run(t, "migrate", "status").fails(t, "goose_db_version")
-}
-
-// withParameter adds a parameter to a URL that may have some.
-func withParameter(url, name, value string) string {
-	separator := "?"
-	if strings.Contains(url, "?") {
-		separator = "&"
-	}
-	return url + separator + name + "=" + value
 }

@@ -194,45 +194,6 @@ func TestADeniedGroupMakesNoRowBesideGrantedOnes(t *testing.T) {
 	}
 }
 
-// Where transactions are read-only, a denial works, which writes nothing; a group that would be
-// granted is an error.
-func TestGroupsWhereNothingCanBeWritten(t *testing.T) {
-	t.Parallel()
-	admin := newMigrated(t)
-	pool := newPool(t, withParameter(databaseURL(admin), "default_transaction_read_only", "on"), 2)
-	take(t, admin, strategies.TokenBucket{}, "k", hours)
-	if d := takeGroups(t, pool, asks(hours, "new", "k")); !d[0].Allowed || d[1].Allowed {
-		t.Errorf("%+v", d)
-	}
-	if _, err := (strategies.TokenBucket{}).Take(t.Context(), on(pool), grouped(asks(hours, "new", "newer"))); sqlState(err) != "25006" {
-		t.Errorf("a grant where nothing can be written: %v", err)
-	}
-}
-
-// A group may take the tokens that this process has leased for one of its buckets.
-func TestAGroupGetsWhatThisProcessHasLeased(t *testing.T) {
-	t.Parallel()
-	pool := newMigrated(t)
-	const burst = 100_000 // more than are taken before the lease is there, however long that takes
-	config := pglimit.Config{Name: "test", Limit: pglimit.PerHour(1).WithBurst(burst)}
-	config.Leases.On, config.Leases.TTL = true, 10*time.Second
-	limiter := newLimiter(t, pool, strategies.TokenBucket{}, config)
-	taken := int64(0)
-	for limiter.Stats().LeasedTokens == 0 {
-		if d, err := limiter.Allow(t.Context(), "k"); err != nil || !d.Allowed {
-			t.Fatal(d, err)
-		}
-		taken++
-	}
-	g, err := limiter.DoAll(t.Context(), pglimit.Request{Key: "k", Tokens: burst - taken}, pglimit.Request{Key: "other", Tokens: 1})
-	if err != nil || !g.Allowed || g.Decisions[0].Remaining != 0 {
-		t.Errorf("%+v, %v", g, err)
-	}
-	if err := limiter.Close(t.Context()); err != nil {
-		t.Error(err)
-	}
-}
-
 // What groups ask of a bucket may be more than a bigint holds, all together: those that find the
 // tokens are granted.
 func TestGroupsThatAskForMoreThanABigint(t *testing.T) {

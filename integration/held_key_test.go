@@ -42,7 +42,7 @@ func TestAHeldKeyStallsNobodyElse(t *testing.T) {
 			admin := newMigrated(t)
 			url := databaseURL(admin)
 			for name, value := range test.settings {
-				url = withParameter(url, name, value)
+				url = with(url, name, value)
 			}
 			h := heldKey{t: t, fails: test.fails}
 			config := pglimit.Config{Name: "test", Limit: pglimit.PerSecond(1000).WithBurst(1000)}
@@ -249,7 +249,7 @@ func TestALockedTableIsAnError(t *testing.T) {
 	eachStrategy(t, func(t *testing.T, pool *pgxpool.Pool, strategy strategies.Strategy) {
 		limit := pglimit.Every(time.Hour)
 		execute(t, begin(t, pool), "lock table pglimit."+strategy.Name()+" in share row exclusive mode")
-		soon := newPool(t, withParameter(databaseURL(pool), "lock_timeout", "50ms"), 2)
+		soon := newPool(t, with(databaseURL(pool), "lock_timeout", "50ms"), 2)
 		for name, on := range map[string]database{"alone": soon, "in a transaction": begin(t, soon)} {
 			if d, err := tryTake(t, on, strategy, "k", limit); !errors.Is(err, pglimit.ErrLocked) {
 				t.Errorf("%s: %+v, %v: want ErrLocked", name, d, err)

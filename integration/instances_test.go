@@ -58,7 +58,7 @@ func TestInstancesComeAndGo(t *testing.T) {
 	after := func(passed time.Duration, want string, calling ...*playedInstance) {
 		t.Helper()
 		now = now.Add(passed)
-		execute(t, pool, "select set_config('pglimit_test.clock_ns', $1, false)", fmt.Sprint(now.UnixNano()))
+		clockIs(t, pool, now.UnixNano())
 		got := ""
 		for _, r := range calling {
 			r.call(t, pool, true, true)
@@ -102,7 +102,7 @@ func TestSharesOfLiveInstancesAreNeverMoreThanTheLimit(t *testing.T) {
 	now := time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC)
 	pass := func(by time.Duration) {
 		now = now.Add(by)
-		execute(t, pool, "select set_config('pglimit_test.clock_ns', $1, false)", fmt.Sprint(now.UnixNano()))
+		clockIs(t, pool, now.UnixNano())
 	}
 	seed := rand.Uint64()
 	random := rand.New(rand.NewPCG(seed, 7))
@@ -208,7 +208,7 @@ func TestFailLocalCountsInstances(t *testing.T) {
 	role := newRole(t, databaseURL(admin))
 	grants, err := migrations.Grants(role, migrations.ToDecide)
 	must(t, err)
-	run(t, admin, grants+"; revoke insert on pglimit.instances from "+role)
+	execute(t, admin, grants+"; revoke insert on pglimit.instances from "+role)
 	denied := start(with(databaseURL(admin), "role", role))
 	until(t, "it says so", func() bool { return strings.Contains(strings.Join(denied.log.all(), ""), "cannot be counted") })
 	<-soon(t, 50*time.Millisecond).Done()
@@ -262,7 +262,7 @@ func TestTurnsOfInstances(t *testing.T) {
 	for _, level := range []string{"repeatable read", "serializable"} {
 		err := pool.QueryRow(t.Context(), call, []string{"api"}, []string{"a"}).Scan(&text)
 		must(t, err)
-		isolated := newPool(t, databaseURL(pool)+"&default_transaction_isolation="+strings.ReplaceAll(level, " ", "%20"), 1)
+		isolated := newPool(t, with(databaseURL(pool), "default_transaction_isolation", level), 1)
 		if err := isolated.QueryRow(t.Context(), call, []string{"api"}, []string{"b"}).Scan(&text); sqlState(err) != "0A000" {
 			t.Errorf("%s: %v", level, err)
 		}
@@ -321,7 +321,7 @@ func TestWhoFollowsTheLimits(t *testing.T) {
 	role := newRole(t, url)
 	grants, err := migrations.Grants(role, migrations.ToDecide)
 	must(t, err)
-	run(t, admin, grants+"; revoke insert, delete on pglimit.instances from "+role)
+	execute(t, admin, grants+"; revoke insert, delete on pglimit.instances from "+role)
 	var log lines
 	denied := start(with(url, "role", role), "api", pglimit.LimitsConfig{Every: 10 * time.Millisecond, Logger: slog.New(slog.NewTextHandler(&log, nil))})
 	if d, err := denied.Allow(t.Context(), "k"); err != nil || !d.Allowed {

@@ -170,19 +170,6 @@ func wantRules(t *testing.T, want []limits.Rule, got ...limits.Rule) {
 	}
 }
 
-// A change in a transaction of the caller's holds if that commits.
-func TestLimitsInATransaction(t *testing.T) {
-	t.Parallel()
-	pool := newMigrated(t)
-	tx := begin(t, pool)
-	_, err := limits.On(pglimit.InTx(tx)).Set(t.Context(), limits.Rule{Limiter: "api", Limit: "5/s", Note: "why"})
-	must(t, err)
-	must(t, tx.Rollback(t.Context()))
-	if list, err := limits.New(pool).List(t.Context()); err != nil || len(list) != 0 {
-		t.Errorf("%+v, %v", list, err)
-	}
-}
-
 // Errors say what to do.
 func TestErrorsOfLimits(t *testing.T) {
 	t.Parallel()
@@ -192,7 +179,7 @@ func TestErrorsOfLimits(t *testing.T) {
 	role := newRole(t, databaseURL(pool))
 	text, err := migrations.Grants(role, migrations.ToDecide)
 	must(t, err)
-	run(t, pool, text)
+	execute(t, pool, text)
 	service := limits.New(migrationPool(t, databaseURL(pool), as(role)))
 	reader := limits.New(migrationPool(t, databaseURL(pool), setting("default_transaction_read_only", "on")))
 	for _, test := range []struct {

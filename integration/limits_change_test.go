@@ -56,7 +56,7 @@ func until(t *testing.T, what string, so func() bool) {
 	}
 }
 
-// 64 callers of three instances, while a thousand changes of the limit come, and rules for one key come and go: each
+// 64 callers of three instances, while hundreds of changes of the limit come, and rules for one key come and go: each
 // decision is under a limit that was set, nothing is over what the loosest grants, and no call fails.
 //
 // Not parallel: what contends here is the callers, not other tests.
@@ -90,7 +90,7 @@ func TestLimitsChangeUnderLoad(t *testing.T) {
 		})
 	}
 	random := rand.New(rand.NewPCG(25, 1))
-	for i := range 1000 {
+	for i := range 400 {
 		switch text := texts[random.IntN(len(texts))]; random.IntN(4) {
 		case 0:
 			execute(t, pool, "select pglimit.set_limit('api', $1, key => 'k', note => 'boost')", text)

@@ -38,6 +38,9 @@ func TestTheTableOfLimitsHasNothingButRules(t *testing.T) {
 		{`'api', 'a', null, 'places', '1000000000000001', null, 'why', null`, "23514"},
 		{`'api', 'a', null, 'places', '0', null, 'why', null`, "23514"},
 		{`'api', 'a', null, 'places', '5/1m', null, 'why', null`, "23514"},
+		{`'api', 'a', null, 'places', '-1', null, 'why', null`, "23514"},
+		{`'api', 'a', null, 'places', e'5\n', null, 'why', null`, "23514"},
+		{`'api', 'a', null, 'places', '1e3', null, 'why', null`, "23514"},
 		{`'api', 'a', null, 'places', null, null, 'why', null`, "23514"},
 		{`'api', 'a', null, 'places', '5', '5s', 'why', null`, "22023"},
 		{`null, null, null, 'places', '5', null, 'why', null`, "23514"},
@@ -314,7 +317,7 @@ func TestTwoChangeLimitsAtOnce(t *testing.T) {
 func TestTwoChangeLimitsOfASerializableServerAtOnce(t *testing.T) {
 	t.Parallel()
 	pool := newMigrated(t)
-	strict := newPool(t, withParameter(databaseURL(pool), "default_transaction_isolation", "serializable"), 2)
+	strict := newPool(t, with(databaseURL(pool), "default_transaction_isolation", "serializable"), 2)
 	table := limits.New(strict)
 	rule := func(limit string) limits.Rule {
 		return limits.Rule{Limiter: "api", Key: "k", Limit: limit, Note: "why"}

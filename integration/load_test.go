@@ -77,43 +77,6 @@ func soon(t testing.TB, d time.Duration) context.Context {
 	return ctx
 }
 
-// The write-up's test: ten requests at once, one is allowed.
-func TestOfTenConcurrentRequestsOneIsAllowed(t *testing.T) {
-	t.Parallel()
-	eachStrategy(t, func(t *testing.T, pool *pgxpool.Pool, strategy strategies.Strategy) {
-		limiter, err := pglimit.New(pool, strategy, pglimit.Config{Name: "partners", Limit: pglimit.Every(time.Hour), Timeout: time.Minute})
-		must(t, err)
-		for round := range 10 {
-			key := "partner " + strconv.Itoa(round)
-			var ready, callers sync.WaitGroup
-			ready.Add(10)
-			allowed := make(chan bool, 10)
-			for range 10 {
-				callers.Go(func() {
-					ready.Done()
-					ready.Wait()
-					d, err := limiter.Allow(t.Context(), key)
-					if err != nil {
-						t.Error(err)
-					}
-					allowed <- d.Allowed
-				})
-			}
-			callers.Wait()
-			close(allowed)
-			count := 0
-			for a := range allowed {
-				if a {
-					count++
-				}
-			}
-			if count != 1 {
-				t.Fatalf("%d of ten were allowed", count)
-			}
-		}
-	})
-}
-
 const deadlocks = "select deadlocks from pg_stat_database where datname = current_database()"
 
 // eachInTurn is eachStrategy one after another, for those that take the limit.

@@ -4,11 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
-	"strconv"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -18,6 +14,10 @@ import (
 	"github.com/pglimit/ratelimit/pglimit/rate"
 	"github.com/pglimit/ratelimit/strategies"
 )
+
+func ask(key string, limit pglimit.Limit, tokens, unit int64) rate.Request {
+	return rate.Request{Limiter: "test", Key: key, Limit: limit, Tokens: tokens, Unit: unit}
+}
 
 // asks is one request for a token of each key.
 func asks(limit pglimit.Limit, keys ...string) (requests []rate.Request) {
@@ -161,64 +161,6 @@ func TestACallWaitsForNoRowOutOfOrder(t *testing.T) {
 	case <-ctx.Done():
 		t.Error("it found b changed, and waits for a")
 	}
-}
-
-// Calls with overlapping keys, old and new, of one limit and of several, beside resets and
-// sweeps: nobody deadlocks, because a call of many gives up before Postgres looks for
-// deadlocks. (Where it looks earlier: TestGroupsBesideResetsWithASmallDeadlockTimeout.)
-func TestOverlappingCallsBesideResetsAndSweepsDoNotDeadlock(t *testing.T) {
-	t.Parallel()
-	const callers, calls, keys = 12, 50, 40
-	pool, s := newMigrated(t), strategies.TokenBucket{}
-	// A session that the machine does not run for the usual second finds both times over, and looks before it gives up.
-	execute(t, pool, "do $$ begin execute format('alter database %I set deadlock_timeout = ''20s''', current_database()); end $$")
-	pool.Reset()
-	limit := pglimit.PerSecond(1_000_000)
-	var work sync.WaitGroup
-	var answered atomic.Int64
-	patience := soon(t, time.Minute)
-	few := func() bool { return answered.Load() < callers*calls/10 && patience.Err() == nil } // on a busy machine most give up
-	for caller := range callers {
-		work.Go(func() {
-			random := rand.New(rand.NewPCG(uint64(caller), 17))
-			for n := 0; n < calls || few(); n++ {
-				var requests []rate.Request
-				for _, key := range random.Perm(keys)[:8] {
-					requests = append(requests, rate.Request{Limiter: "test", Key: strconv.Itoa(key), Limit: limit, Tokens: 3, Unit: 1})
-				}
-				if caller%4 == 1 {
-					requests[0].Limit = limit.WithBurst(500_000)
-				}
-				_, err := s.Take(t.Context(), on(pool), requests)
-				if err == nil {
-					answered.Add(1)
-				} else if errors.Is(err, pglimit.ErrNothingTaken) {
-					err = nil // somebody was faster
-				}
-				switch caller % 4 {
-				case 1:
-					_, one := s.Take(t.Context(), on(pool), requests[:1])
-					err = errors.Join(err, one)
-				case 2:
-					err = errors.Join(err, s.Reset(t.Context(), on(pool), "test", requests[1].Key))
-				case 3:
-					_, swept := s.Sweep(t.Context(), on(pool), 0, 10_000)
-					// For the next sweep. One row, so that this locks in no order of its own.
-					_, updated := pool.Exec(t.Context(), "update pglimit.token_bucket set full_ns = full_ns - 120000000000, at_ns = at_ns - 120000000000 where key = $1", requests[2].Key)
-					err = errors.Join(err, swept, updated)
-				}
-				if err != nil {
-					t.Error(err)
-					return
-				}
-			}
-		})
-	}
-	work.Wait()
-	if n := answered.Load(); n < callers*calls/10 {
-		t.Errorf("%d of %d calls were answered: this says little", n, callers*calls)
-	}
-	noDeadlocks(t, pool)
 }
 
 // What a call is told it got is what the bucket was charged, also if it had to wait while

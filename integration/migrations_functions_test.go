@@ -23,14 +23,14 @@ func TestBuiltSchemaIsWhatUpMakes(t *testing.T) {
 	apply := func(span migrations.Span) []string {
 		text, err := span.SQL()
 		must(t, err)
-		run(t, pool, text)
+		execute(t, pool, text)
 		return texts(t, pool, things+"select pg_catalog.md5(fact) || ' ' || name from things order by name collate \"C\"")
 	}
 	required := apply(migrations.Span{WithoutExclusionRange: true})
 	whole := apply(migrations.Span{From: 2, To: 2})
 	text, err := os.ReadFile("../migrations/distributed.sql")
 	must(t, err)
-	run(t, pool, string(text))
+	execute(t, pool, string(text))
 	// A function that replaces another has its name and its parameters.
 	if names := texts(t, pool, "select proname::text from pg_proc where pronamespace = 'pglimit'::regnamespace group by 1 having count(*) > 1"); len(names) > 0 {
 		t.Errorf("overloaded: %q", names)
@@ -80,7 +80,7 @@ func TestWhatDiffersIsNamedAndPutBack(t *testing.T) {
 			t.Parallel()
 			pool := newMigrated(t)
 			before := catalogOf(t, pool)
-			run(t, pool, change)
+			execute(t, pool, change)
 			differ, err := migrations.Differences(t.Context(), pool)
 			must(t, err)
 			if got := strings.Join(differ, ", "); got != want {
@@ -109,7 +109,7 @@ func TestWhatDiffersIsNamedAndPutBack(t *testing.T) {
 func TestANewerReleasesFunctionsAreItsOwn(t *testing.T) {
 	t.Parallel()
 	pool := newMigrated(t)
-	run(t, pool, `alter function pglimit.token_bucket_take reset jit;
+	execute(t, pool, `alter function pglimit.token_bucket_take reset jit;
 		create or replace function pglimit.schema_version() returns bigint language sql immutable parallel safe as $$ select 4 $$`)
 	must(t, strategies.TokenBucket{}.Ready(t.Context(), postgres.OnPool(pool)))
 }

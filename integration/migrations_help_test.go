@@ -50,7 +50,7 @@ func newRole(t *testing.T, url string) string {
 	t.Helper()
 	role := "pglimit_test_" + strings.ToLower(rand.Text())
 	admin := migrationPool(t, url)
-	run(t, admin, `create role `+role)
+	execute(t, admin, `create role `+role)
 	t.Cleanup(func() {
 		conn, err := pgx.Connect(context.Background(), url)
 		if err == nil {
@@ -117,14 +117,6 @@ func texts(t *testing.T, pool *pgxpool.Pool, query string, args ...any) []string
 	out, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	must(t, err)
 	return out
-}
-
-// run sends a text of any number of statements, as a migration tool would.
-func run(t *testing.T, pool *pgxpool.Pool, text string) {
-	t.Helper()
-	if _, err := pool.Exec(t.Context(), text); err != nil {
-		t.Fatalf("%v\nin:\n%s", err, text)
-	}
 }
 
 func must(t testing.TB, err error) {

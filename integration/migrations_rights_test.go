@@ -14,7 +14,7 @@ func TestWithoutTheRightToCreateBtreeGistTheRestIsMigrated(t *testing.T) {
 	t.Parallel()
 	url := newDatabase(t)
 	admin, role := migrationPool(t, url), newRole(t, url)
-	run(t, admin, `create schema pglimit authorization `+role)
+	execute(t, admin, `create schema pglimit authorization `+role)
 	pool := migrationPool(t, url, as(role))
 
 	for range 2 {
@@ -30,7 +30,7 @@ func TestWithoutTheRightToCreateBtreeGistTheRestIsMigrated(t *testing.T) {
 	wantApplied(t, pool, "1 3")
 
 	// An administrator does what the error says.
-	run(t, admin, `create extension btree_gist`)
+	execute(t, admin, `create extension btree_gist`)
 	must(t, migrations.Up(t.Context(), pool))
 	wantApplied(t, pool, "1 2 3")
 
@@ -59,14 +59,14 @@ func TestMissingRights(t *testing.T) {
 	wantApplied(t, pool, "")
 
 	// A schema of somebody else's.
-	run(t, admin, `create schema pglimit; grant all on schema pglimit to `+role)
+	execute(t, admin, `create schema pglimit; grant all on schema pglimit to `+role)
 	err = migrations.Up(t.Context(), pool)
 	wantCode(t, err, "42501")
 	wantLine(t, err, `'alter schema pglimit owner to `+quoted+`'`)
 	wantApplied(t, pool, "")
 
 	// What the first error says, done, is enough.
-	run(t, admin, `drop schema pglimit; grant create on database `+database+` to `+migrator)
+	execute(t, admin, `drop schema pglimit; grant create on database `+database+` to `+migrator)
 	must(t, migrations.Up(t.Context(), migrationPool(t, url, as(migrator)), migrations.WithoutExclusionRange()))
 
 	// A migrated database that the role may not even read, then may read, then may not
@@ -74,9 +74,9 @@ func TestMissingRights(t *testing.T) {
 	_, err = migrations.Status(t.Context(), pool)
 	wantCode(t, err, "42501")
 	wantLine(t, err, `migrate as "`+migrator+`"`, `'pglimit migrate grants `+quoted+`'`)
-	run(t, admin, `grant usage on schema pglimit to `+role+`; grant select on pglimit.goose_db_version to `+role)
+	execute(t, admin, `grant usage on schema pglimit to `+role+`; grant select on pglimit.goose_db_version to `+role)
 	must(t, migrations.Up(t.Context(), pool, migrations.WithoutExclusionRange()))
-	run(t, admin, `create extension btree_gist`)
+	execute(t, admin, `create extension btree_gist`)
 	for _, err := range []error{migrations.Up(t.Context(), pool), migrations.Down(t.Context(), pool)} {
 		wantCode(t, err, "42501")
 		wantLine(t, err, `migrate as "`+migrator+`"`)
@@ -104,7 +104,7 @@ func TestStatusOnlyReads(t *testing.T) {
 	begin := clock()
 	must(t, migrations.Up(t.Context(), admin))
 	end := clock()
-	run(t, admin, `grant usage on schema pglimit to `+role+`; grant select on pglimit.goose_db_version to `+role)
+	execute(t, admin, `grant usage on schema pglimit to `+role+`; grant select on pglimit.goose_db_version to `+role)
 	wantApplied(t, reader, "1 2 3")
 	status, err := migrations.Status(t.Context(), reader)
 	must(t, err)
@@ -122,7 +122,7 @@ func TestForeignObjectKeepsTheSchema(t *testing.T) {
 	t.Parallel()
 	pool := migrationPool(t, newDatabase(t))
 	must(t, migrations.Up(t.Context(), pool))
-	run(t, pool, `create table pglimit.somebody_elses (a int)`)
+	execute(t, pool, `create table pglimit.somebody_elses (a int)`)
 	wantLine(t, migrations.DownTo(t.Context(), pool, 0), "pglimit.somebody_elses")
 	if got := texts(t, pool, `select relname::text from pg_class where relnamespace = 'pglimit'::regnamespace and relkind <> 'i'`); fmt.Sprint(got) != "[somebody_elses]" {
 		t.Errorf("the schema holds %v", got)
@@ -143,11 +143,11 @@ func TestBtreeGistIsTheDatabases(t *testing.T) {
 			t.Parallel()
 			url := newDatabase(t)
 			admin, role := migrationPool(t, url), newRole(t, url)
-			run(t, admin, strings.ReplaceAll(c.prepare, "%[1]s", role)+`; grant create on database `+admin.Config().ConnConfig.Database+` to `+role)
+			execute(t, admin, strings.ReplaceAll(c.prepare, "%[1]s", role)+`; grant create on database `+admin.Config().ConnConfig.Database+` to `+role)
 			pool := migrationPool(t, url, as(role))
 			must(t, migrations.Up(t.Context(), pool))
 			wantApplied(t, pool, "1 2 3")
-			run(t, pool, `insert into pglimit.exclusion_range values ('k', 'l', '[2026-01-01,2026-01-02)')`)
+			execute(t, pool, `insert into pglimit.exclusion_range values ('k', 'l', '[2026-01-01,2026-01-02)')`)
 			if err := migrations.DownTo(t.Context(), pool, 0); c.want == "pglimit" {
 				wantLine(t, err, "extension btree_gist depends on schema pglimit")
 			} else {
@@ -163,7 +163,7 @@ func TestBtreeGistIsTheDatabases(t *testing.T) {
 	// No schema public, and so nowhere to put it.
 	url := newDatabase(t)
 	pool := migrationPool(t, url)
-	run(t, pool, `drop schema public`)
+	execute(t, pool, `drop schema public`)
 	err := migrations.Up(t.Context(), pool)
 	if !errors.Is(err, migrations.ErrBtreeGist) {
 		t.Fatalf("got %v, not ErrBtreeGist", err)
@@ -177,7 +177,7 @@ func TestDownIsAllOrNothing(t *testing.T) {
 	t.Parallel()
 	pool := migrationPool(t, newDatabase(t))
 	must(t, migrations.Up(t.Context(), pool))
-	run(t, pool, `create view public.report as select key from pglimit.token_bucket`)
+	execute(t, pool, `create view public.report as select key from pglimit.token_bucket`)
 	before := catalogOf(t, pool)
 	err := migrations.DownTo(t.Context(), pool, 0)
 	wantCode(t, err, "2BP01")
@@ -189,7 +189,7 @@ func TestAnotherToolsSchemaIsRecognised(t *testing.T) {
 	t.Parallel()
 	pool := migrationPool(t, newDatabase(t))
 	must(t, migrations.Up(t.Context(), pool))
-	run(t, pool, `drop table pglimit.goose_db_version`)
+	execute(t, pool, `drop table pglimit.goose_db_version`)
 	before := catalogOf(t, pool)
 	wantLine(t, migrations.Up(t.Context(), pool), "migrated with another tool")
 	diff(t, "after the refused Up", before, catalogOf(t, pool))
@@ -214,15 +214,15 @@ func TestWhatAnotherRoleMadeIsRefused(t *testing.T) {
 			t.Parallel()
 			url := newDatabase(t)
 			admin, mallory := migrationPool(t, url), newRole(t, url)
-			run(t, admin, "grant create on database "+admin.Config().ConnConfig.Database+" to "+mallory)
+			execute(t, admin, "grant create on database "+admin.Config().ConnConfig.Database+" to "+mallory)
 			if test.admin == "UP" {
 				must(t, migrations.Up(t.Context(), admin))
 				test.admin = "grant all on schema pglimit to %s"
 			}
 			if test.admin != "" {
-				run(t, admin, fmt.Sprintf(test.admin, mallory))
+				execute(t, admin, fmt.Sprintf(test.admin, mallory))
 			}
-			run(t, migrationPool(t, url, as(mallory)), test.mallory)
+			execute(t, migrationPool(t, url, as(mallory)), test.mallory)
 			before := catalogOf(t, admin)
 			for _, err := range []error{migrations.Up(t.Context(), admin), migrations.DownTo(t.Context(), admin, 0), migrations.SetStorage(t.Context(), admin, migrations.Unlogged)} {
 				wantLine(t, err, fmt.Sprintf(test.want, mallory))
@@ -237,10 +237,10 @@ func TestWhoHasTheOwnersRightsMigrates(t *testing.T) {
 	t.Parallel()
 	url := newDatabase(t)
 	admin, owner, member := migrationPool(t, url), newRole(t, url), newRole(t, url)
-	run(t, admin, fmt.Sprintf("grant create on database %s to %s, %s; grant %[2]s to %[3]s", admin.Config().ConnConfig.Database, owner, member))
+	execute(t, admin, fmt.Sprintf("grant create on database %s to %s, %s; grant %[2]s to %[3]s", admin.Config().ConnConfig.Database, owner, member))
 	must(t, migrations.Up(t.Context(), migrationPool(t, url, as(owner)), migrations.WithoutExclusionRange()))
 	wantLine(t, migrations.Up(t.Context(), admin), "schema pglimit of role "+owner)
 	must(t, migrations.Up(t.Context(), migrationPool(t, url, as(member))))
-	run(t, admin, "reassign owned by "+member+" to "+owner)
+	execute(t, admin, "reassign owned by "+member+" to "+owner)
 	must(t, migrations.DownTo(t.Context(), migrationPool(t, url, as(owner)), 0))
 }

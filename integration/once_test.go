@@ -109,41 +109,6 @@ func TestAnIDThatExpiresUnderLoad(t *testing.T) {
 	}
 }
 
-// A Limiter: IDs beside leases, the memory of denials and combining.
-func TestIDsOfALimiter(t *testing.T) {
-	t.Parallel()
-	pool := newMigrated(t)
-	limiter := newLimiter(t, pool, strategies.TokenBucket{}, pglimit.Config{Name: "test", Limit: hours.WithBurst(10)})
-	first, err := limiter.Do(t.Context(), pglimit.Request{Key: "k", Tokens: 1, ID: "id"})
-	if err != nil || first.Remaining != 9 {
-		t.Fatalf("%+v, %v", first, err)
-	}
-	again, err := limiter.DoEach(t.Context(),
-		pglimit.Request{Key: "k", Tokens: 1, ID: "id"}, pglimit.Request{Key: "k", Tokens: 2, ID: "other"}, pglimit.Request{Key: "l", Tokens: 3}, pglimit.Request{Key: "k", Tokens: 4})
-	if err != nil || again[0] != first || again[1].Remaining != 7 || again[2].Remaining != 7 || again[3].Remaining != 3 {
-		t.Errorf("%+v, %v", again, err)
-	}
-	if _, err := limiter.DoEach(t.Context(), pglimit.Request{Key: "k", Tokens: 2, ID: "id"}); err == nil {
-		t.Error("an ID that was granted one token was granted two")
-	}
-	if d, err := limiter.Peek(t.Context(), "k"); err != nil || d.Remaining != 3 {
-		t.Errorf("%+v, %v", d, err)
-	}
-}
-
-// pausingClock is the real clock, but in a session that has set test.pauses, its first reading in a
-// statement waits for the advisory lock 1.
-const pausingClock = `
-	create or replace function pglimit.clock_ns() returns bigint language plpgsql volatile as $$
-	begin
-		if current_setting('test.pauses', true) = 'yes' then
-			perform set_config('test.pauses', 'no', false);
-			perform pg_advisory_lock_shared(1);
-			perform pg_advisory_unlock_shared(1);
-		end if;
-		return (pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) * 1000000)::bigint * 1000;
-	end $$`
-
 // The first of two requests with the same ID takes the last token when the second one has looked
 // for the ID, and not yet at the bucket: the second one is not denied.
 func TestTheLastTokenGoesToTheSameIDBetweenTwoLooks(t *testing.T) {

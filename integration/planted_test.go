@@ -22,7 +22,7 @@ func TestWhatOthersPlantedIsNotCalled(t *testing.T) {
 	plant(t, pool)
 	holds := func(t *testing.T, strategy strategies.Strategy) {
 		t.Helper()
-		conn, err := pgx.Connect(t.Context(), withParameter(databaseURL(pool), "search_path", "public,pg_catalog"))
+		conn, err := pgx.Connect(t.Context(), with(databaseURL(pool), "search_path", "public,pg_catalog"))
 		must(t, err)
 		defer func() { _ = conn.Close(t.Context()) }()
 		if _, err := conn.Exec(t.Context(), "select 1::numeric * 1::integer"); err == nil || !strings.Contains(err.Error(), "planted") {

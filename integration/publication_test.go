@@ -23,17 +23,17 @@ func TestEveryTableIsReplicatedLogically(t *testing.T) {
 	}
 	t.Cleanup(func() { must(t, server.Stop()) })
 	source := newPool(t, server.URL(""), 8)
-	run(t, source, `create database subscriber`)
+	execute(t, source, `create database subscriber`)
 	target := newPool(t, server.URL("subscriber"), 4)
 	for _, pool := range []*pgxpool.Pool{source, target} {
 		must(t, migrations.Up(t.Context(), pool))
 	}
 	fillEveryTable(t, source)
 
-	run(t, source, `create publication p for all tables`)
+	execute(t, source, `create publication p for all tables`)
 	execute(t, source, `select pg_create_logical_replication_slot('p', 'pgoutput')`) // within one server, the subscription cannot
-	run(t, target, `truncate pglimit.goose_db_version`)                              // as the handbook says
-	run(t, target, `create subscription p connection '`+server.URL("")+`' publication p with (create_slot = false)`)
+	execute(t, target, `truncate pglimit.goose_db_version`)                          // as the handbook says
+	execute(t, target, `create subscription p connection '`+server.URL("")+`' publication p with (create_slot = false)`)
 	arrives := func(what string) {
 		t.Helper()
 		eventually(t, target, `select not exists (select from pg_subscription_rel where srsubstate <> 'r')`)
@@ -51,12 +51,12 @@ func TestEveryTableIsReplicatedLogically(t *testing.T) {
 		limiter := newLimiter(t, source, strategy, pglimit.Config{Name: "test", Limit: hours})
 		must(t, limiter.Reset(t.Context(), "k"))
 	}
-	run(t, source, `select pglimit.set_limit('every', '2/1h', key => 'k', note => 'more'), pglimit.set_limit('every', '2/1h', note => 'all');
+	execute(t, source, `select pglimit.set_limit('every', '2/1h', key => 'k', note => 'more'), pglimit.set_limit('every', '2/1h', note => 'all');
 		select pglimit.delete_limit('every', key => 'k', note => 'less')`)
 	arrives("takes, resets, changes of limits")
 
 	// Rows of every table that are long expired go.
-	run(t, source, `
+	execute(t, source, `
 		update pglimit.token_bucket set full_ns = 1000, at_ns = 1, until_ns = null, leased_ns = null;
 		update pglimit.token_bucket_answers set until_ns = 1000;
 		update pglimit.token_bucket_blocks set forget_ns = 1000;
@@ -92,7 +92,7 @@ func TestEveryTableIsReplicatedLogically(t *testing.T) {
 	must(t, migrations.SetStorage(t.Context(), source, migrations.Unlogged))
 	must(t, migrations.SetStorage(t.Context(), source, migrations.Logged))
 	must(t, migrations.DownTo(t.Context(), source, 0))
-	run(t, target, `alter subscription p disable; alter subscription p set (slot_name = none); drop subscription p`)
+	execute(t, target, `alter subscription p disable; alter subscription p set (slot_name = none); drop subscription p`)
 	eventually(t, source, `select not active from pg_replication_slots where slot_name = 'p'`)
 	execute(t, source, `select pg_drop_replication_slot('p')`)
 }

@@ -59,6 +59,9 @@ func TestTokenBucketDeniesReadOnly(t *testing.T) {
 	if decisions, err := strategy.Take(t.Context(), on(standby), []rate.Request{once}); err != nil || decisions[0].Allowed {
 		t.Errorf("with an ID: %+v, %v", decisions, err)
 	}
+	if d := takeGroups(t, standby, asks(hours, "new", "taken")); !d[0].Allowed || d[1].Allowed {
+		t.Errorf("a group: %+v", d)
+	}
 	if allowText(t, standby, "ahead", "1/1000h", 1) {
 		t.Error("allow: allowed")
 	}
@@ -71,5 +74,8 @@ func TestTokenBucketDeniesReadOnly(t *testing.T) {
 		if _, err := strategy.Take(t.Context(), on(standby), requests); sqlState(err) != "25006" {
 			t.Errorf("%v: %v", keys, err)
 		}
+	}
+	if _, err := strategy.Take(t.Context(), on(standby), grouped(asks(hours, "new", "newer"))); sqlState(err) != "25006" {
+		t.Errorf("a group that would be granted: %v", err)
 	}
 }

@@ -20,7 +20,7 @@ import (
 func TestReindexDoesNotDeadlockWithTakes(t *testing.T) {
 	t.Parallel()
 	eachStrategy(t, func(t *testing.T, admin *pgxpool.Pool, strategy strategies.Strategy) {
-		pool := newPool(t, withParameter(databaseURL(admin), "deadlock_timeout", "10ms"), 8)
+		pool := newPool(t, with(databaseURL(admin), "deadlock_timeout", "10ms"), 8)
 		limit, block := pglimit.Every(time.Millisecond), pglimit.Block{After: 2, Within: time.Second, For: time.Millisecond, Max: time.Millisecond}
 		groups := strategy.Check(&rate.Request{Limit: limit, Group: 1}) == nil // and IDs and blocks
 		ctx, stop := context.WithCancel(t.Context())
@@ -81,35 +81,6 @@ func TestReindexDoesNotDeadlockWithTakes(t *testing.T) {
 		work.Wait()
 		if n := finalDeadlocks(t, admin, pool); n > 0 {
 			t.Errorf("%d deadlocks in %d rounds", n, rounds)
-		}
-	})
-}
-
-// Where transactions are read-only, as on a standby, a Peek works; and a denial of
-// token_bucket, which writes nothing.
-func TestPeekWhereNothingCanBeWritten(t *testing.T) {
-	t.Parallel()
-	eachStrategy(t, func(t *testing.T, admin *pgxpool.Pool, strategy strategies.Strategy) {
-		pool := newPool(t, withParameter(databaseURL(admin), "default_transaction_read_only", "on"), 2)
-		take(t, admin, strategy, "k", hours)
-		for key, allowed := range map[string]bool{"k": false, "new": true} {
-			d := takeAll(t, pool, strategy, rate.Request{Limiter: "test", Key: key, Limit: hours, Unit: 1})[0]
-			if d.Allowed != allowed {
-				t.Errorf("a peek at %s: %+v", key, d)
-			}
-		}
-		two := []rate.Request{{Limiter: "test", Key: "k", Limit: hours, Unit: 1}, {Limiter: "test", Key: "new", Limit: hours, Unit: 1}}
-		if d := takeAll(t, pool, strategy, two...); d[0].Allowed || !d[1].Allowed {
-			t.Errorf("a peek at two: %+v", d)
-		}
-		if strategy.Name() != "token_bucket" {
-			return
-		}
-		if d := take(t, pool, strategy, "k", hours); d.Allowed {
-			t.Errorf("%+v", d)
-		}
-		if _, err := tryTake(t, pool, strategy, "new", hours); sqlState(err) != "25006" {
-			t.Errorf("a grant where nothing can be written: %v", err)
 		}
 	})
 }

@@ -51,12 +51,6 @@ func replayHistories() int {
 	return 4 // of each kind: see newReplay
 }
 
-// replayClock stands where the test sets it.
-// The check of each At shows that this is the clock by which all is decided.
-const replayClock = `create or replace function pglimit.clock_ns() returns bigint
-	language sql volatile parallel safe
-	return current_setting('pglimit_test.clock_ns')::bigint`
-
 // replay is one history: some keys, some limits that each of them may have at any time.
 type replay struct {
 	*testing.T
@@ -224,7 +218,7 @@ func (p *replay) at() {
 		return
 	}
 	p.set = p.now
-	execute(p.T, p.pool, "select set_config('pglimit_test.clock_ns', $1, false)", fmt.Sprint(p.now))
+	clockIs(p.T, p.pool, p.now)
 }
 
 func (p *replay) note(format string, args ...any) {

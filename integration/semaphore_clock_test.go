@@ -16,7 +16,17 @@ import (
 )
 
 // clockedPermits is a key in a database whose clock stands where the test sets it.
-type clockedPermits struct{ setClock }
+type clockedPermits struct {
+	*testing.T
+	pool *pgxpool.Pool // of one connection: the clock is the connection's
+	key  string
+}
+
+// at sets the clock.
+func (b clockedPermits) at(since time.Duration) {
+	b.Helper()
+	clockIs(b.T, b.pool, time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC).Add(since).UnixNano())
+}
 
 // acquires a permit, or not.
 func (b clockedPermits) acquire(holder string, want bool) (token int64) {
@@ -218,7 +228,7 @@ func TestPermitsOnASetClock(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := clockedPermits{setClock{t, pool, name}}
+			b := clockedPermits{t, pool, name}
 			b.at(0)
 			run(b)
 		})
@@ -251,8 +261,8 @@ func TestTheClockStepsBackWhileACallWaitsForAKey(t *testing.T) {
 			t.Parallel()
 			pool := newMigrated(t)
 			execute(t, pool, steppingClock)
-			run(t, pool, "select pglimit.acquire('test', 'k', 3, holder => 'x')")
-			run(t, pool, calls.before)
+			execute(t, pool, "select pglimit.acquire('test', 'k', 3, holder => 'x')")
+			execute(t, pool, calls.before)
 			tx := begin(t, pool)
 			execute(t, tx, "select from pglimit.permits for update")
 			whileBlocked(t, pool, func() {

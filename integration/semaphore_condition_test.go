@@ -159,11 +159,11 @@ func TestAConditionDoesNotJumpTheQueue(t *testing.T) {
 // isolation of the pool's transactions is by default, and behind a PgBouncer in transaction mode.
 func TestPermitsAndTokensUnderConcurrency(t *testing.T) {
 	t.Parallel()
-	for _, name := range []string{"read%20committed", "repeatable%20read", "serializable", "PgBouncer"} {
+	for _, name := range []string{"read committed", "repeatable read", "serializable", "PgBouncer"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			direct := newMigrated(t)
-			url := withParameter(databaseURL(direct), "default_transaction_isolation", name)
+			url := with(databaseURL(direct), "default_transaction_isolation", name)
 			if name == "PgBouncer" {
 				url = behind(t, newBouncer(t), direct, "exec")
 			}

@@ -103,7 +103,7 @@ func TestMaxInFlightLosesAPlace(t *testing.T) {
 	s := newSemaphore(t, pool, semaphore.Config{Places: 1, TTL: 2 * time.Second})
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /jobs/{id}", func(_ http.ResponseWriter, r *http.Request) {
-		run(t, pool, "delete from pglimit.permits")
+		execute(t, pool, "delete from pglimit.permits")
 		select {
 		case <-r.Context().Done():
 		case <-time.After(time.Minute):

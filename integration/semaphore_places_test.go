@@ -108,7 +108,7 @@ func neverMoreThanThePlacesOfTheTable(t *testing.T, isolation string) {
 	pool := newMigrated(t)
 	execute(t, pool, "alter database "+databaseOf(pool)+" set default_transaction_isolation = '"+isolation+"'")
 	pool.Reset()
-	run(t, pool, `create table public.grants (id bigint generated always as identity, token bigint, held bigint);
+	execute(t, pool, `create table public.grants (id bigint generated always as identity, token bigint, held bigint);
 		create function public.granted() returns trigger language plpgsql as $$
 		begin
 			insert into public.grants (token, held) values (new.last_token, new.held);

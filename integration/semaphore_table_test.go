@@ -235,22 +235,12 @@ func TestPlacesInPackageLimits(t *testing.T) {
 	t.Parallel()
 	pool := newMigrated(t)
 	table := limits.New(pool)
-	for text, says := range map[string]string{
-		"0": "a whole number such as 5", "-1": "a whole number such as 5", "1.5": "a whole number such as 5", "5/1m": "a whole number such as 5", "05": "a whole number such as 5",
-		"5\n": "a whole number such as 5", "1e3": "a whole number such as 5", "10000000000000000": "from 1 to 1000000000000000", "1000000000000001": "from 1 to 1000000000000000",
-		strings.Repeat("9", 40): "from 1 to 1000000000000000", "": "places needs a number, such as 5",
+	for text, says := range map[string]string{ // what the table refuses: TestTheTableOfLimitsHasNothingButRules
+		"1.5": "a whole number such as 5", "05": "a whole number such as 5", "1000000000000001": "from 1 to 1000000000000000", "": "places needs a number, such as 5",
 	} {
 		_, err := table.Set(t.Context(), limits.Rule{Limiter: "test", Action: pglimit.ActionPlaces, Limit: text, Note: "test"})
 		if !errors.Is(err, limits.ErrNoRule) || !strings.Contains(err.Error(), says) {
 			t.Errorf("%q: %v", text, err)
-		}
-	}
-	for _, rule := range []limits.Rule{
-		{Action: pglimit.ActionPlaces, Limit: "5", Note: "for all"}, {Limiter: "test", Action: pglimit.ActionPlaces, Limit: "5", MaxWait: "5s", Note: "test"},
-		{Limiter: "test", Action: pglimit.ActionEnforce, Limit: "5", Note: "test"},
-	} {
-		if _, err := table.Set(t.Context(), rule); !errors.Is(err, limits.ErrNoRule) {
-			t.Errorf("%+v: %v", rule, err)
 		}
 	}
 	most := limits.Rule{Limiter: "test", Key: "k", Action: pglimit.ActionPlaces, Limit: "1000000000000000", Note: "the most"}
@@ -293,7 +283,7 @@ func TestPlacesInPackageLimits(t *testing.T) {
 		role := newRole(t, databaseURL(pool))
 		text, err := migrations.Grants(role, purpose)
 		must(t, err)
-		run(t, pool, text)
+		execute(t, pool, text)
 		if why, err := limits.New(migrationPool(t, databaseURL(pool), as(role))).Explain(t.Context(), "test", "l"); err != nil || why[1].Held != 2 {
 			t.Errorf("%s: %+v, %v", purpose, why, err)
 		}

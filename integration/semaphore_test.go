@@ -120,7 +120,7 @@ func TestAThousandPermits(t *testing.T) {
 	t.Parallel()
 	pool := newMigrated(t)
 	s := newSemaphore(t, pool, semaphore.Config{Places: 5000})
-	run(t, pool, `insert into pglimit.permits
+	execute(t, pool, `insert into pglimit.permits
 		select 'k', 'test', n.now, 1000, n.now, n.now, array_agg(i::text), array_agg(n.now), array_agg(1), array_agg(n.now), array_agg(n.now + case i when 7 then 1 else 3600000000000 end)
 		from generate_series(1, 1000) i, (select pglimit.clock_ns() as now offset 0) n group by n.now`)
 	p := acquire(t, s, "k") // the place of the one that has expired
@@ -201,7 +201,7 @@ func TestAPlaceComesBackAfterACrash(t *testing.T) {
 	pool := newMigrated(t)
 	const ttl = 2 * time.Second
 	s := newSemaphore(t, pool, semaphore.Config{Places: 1})
-	run(t, pool, `select * from pglimit.acquire('test', 'hour', 1, ttl => '1 hour')`)
+	execute(t, pool, `select * from pglimit.acquire('test', 'hour', 1, ttl => '1 hour')`)
 	asks, err := os.ReadFile("../semaphore/sql/acquire.sql")
 	must(t, err)
 	var acquired bool
@@ -211,7 +211,7 @@ func TestAPlaceComesBackAfterACrash(t *testing.T) {
 		t.Errorf("the place comes back in %v", left)
 	}
 	began := time.Now()
-	run(t, pool, `select * from pglimit.acquire('test', 'k', 1, ttl => '2 s')`)
+	execute(t, pool, `select * from pglimit.acquire('test', 'k', 1, ttl => '2 s')`)
 	p, early, err := s.TryAcquire(t.Context(), "k")
 	must(t, err)
 	if !early {

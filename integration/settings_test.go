@@ -189,7 +189,18 @@ func plannedOutcomes(t *testing.T, setting, value string) (o outcomes, dear map[
 func TestAReadOnlyRoleIsToldSo(t *testing.T) {
 	t.Parallel()
 	pool := setUp(t, []value{{"default_transaction_read_only", "on"}})
+	admin := newPool(t, with(databaseURL(pool), "default_transaction_read_only", "off"), 1)
 	for _, strategy := range strategies.All() {
+		take(t, admin, strategy, "empty", hours)
+		for _, keys := range [][]string{{"empty"}, {"empty", "new"}} {
+			peeks := asks(hours, keys...)
+			for i := range peeks {
+				peeks[i].Tokens = 0
+			}
+			if d := takeAll(t, pool, strategy, peeks...); d[0].Allowed || !d[len(d)-1].Allowed && len(d) > 1 {
+				t.Errorf("%s: peeks %+v", strategy.Name(), d)
+			}
+		}
 		for _, requests := range [][]rate.Request{asks(hours, "k"), asks(hours, "k", "l")} {
 			_, err := strategy.Take(t.Context(), on(pool), requests)
 			wantSays(t, err, "default_transaction_read_only")

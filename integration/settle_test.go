@@ -14,44 +14,6 @@ import (
 	"github.com/pglimit/ratelimit/strategies"
 )
 
-// Settle says so if it cannot charge all: a bucket owes one more burst at most.
-func TestSettleSaysWhatWasNotCharged(t *testing.T) {
-	t.Parallel()
-	const burst = 5
-	pool, memory := newMigrated(t), pglimittest.Memory()
-	for _, strategy := range []pglimit.Strategy{strategies.TokenBucket{}, strategies.Upsert{}, memory} {
-		t.Run(strategy.Name(), func(t *testing.T) {
-			limiter, err := pglimit.New(pool, strategy, pglimit.Config{Name: "test", Limit: hours.WithBurst(burst), Timeout: time.Minute})
-			must(t, err)
-			defer func() { must(t, limiter.Close(t.Context())) }()
-			settle := func(d pglimit.Decision, actual, charged int64, want error) {
-				t.Helper()
-				if settled, err := limiter.Settle(t.Context(), d, actual); settled.Granted != charged || !errors.Is(err, want) {
-					t.Errorf("%d of %d tokens were charged, %v; want %d, %v", settled.Granted, actual, err, charged, want)
-				}
-			}
-			granted := func(n int64) pglimit.Decision {
-				t.Helper()
-				d, err := limiter.AllowN(t.Context(), "k", n)
-				if err != nil || !d.Allowed {
-					t.Fatal(d, err)
-				}
-				return d
-			}
-			one, two, three := granted(1), granted(2), granted(2)
-			settle(one, 4, 4, nil)                     // owes 3
-			settle(two, 5, 4, pglimit.ErrNotCharged)   // a part of it
-			settle(three, 7, 2, pglimit.ErrNotCharged) // nothing
-			settle(three, 2, 2, nil)
-			must(t, limiter.Reset(t.Context(), "k"))
-			settle(granted(2), math.MaxInt64, 2*burst, pglimit.ErrNotCharged) // all that may be owed
-			if d, err := limiter.Peek(t.Context(), "k"); err != nil || d.ResetAfter <= (2*burst-1)*hours.Period || d.ResetAfter > 2*burst*hours.Period {
-				t.Errorf("%+v, %v: want a debt of a burst", d, err)
-			}
-		})
-	}
-}
-
 // Numbers at the end of what a bigint holds are charged like any others.
 func TestSettleOfHugeNumbers(t *testing.T) {
 	t.Parallel()

@@ -155,7 +155,7 @@ func TestDenialsStayInOrderAfterAStepBack(t *testing.T) {
 	log, limit := strategies.SlidingLog{CountDenied: true}, pglimit.Per(5, time.Hour)
 	for _, hash := range []string{"on", "off"} {
 		execute(t, pool, stoppedClock)
-		one := newPool(t, withParameter(databaseURL(pool), "enable_hashagg", hash), 1)
+		one := newPool(t, with(databaseURL(pool), "enable_hashagg", hash), 1)
 		takeAll(t, one, log, ask(hash, limit, 5, 5))
 		for range 5 {
 			moveClock(t, pool, 5*time.Minute)

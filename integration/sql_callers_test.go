@@ -23,38 +23,6 @@ func remaining(t *testing.T, db database, key string) int64 {
 	return query[int64](t, db, "select remaining from pglimit.peek('api', $1, '1/1h burst 5')", key)
 }
 
-// In a transaction a grant is undone with it. Until then the row is locked: another grant
-// waits, a peek and a denial do not.
-func TestSQLAllowIsPartOfTheTransaction(t *testing.T) {
-	t.Parallel()
-	pool := newMigrated(t)
-	const take = "select allowed from pglimit.allow('api', 'k', '1/1h burst 5', $1)"
-	query[bool](t, pool, take, 1)
-	tx := begin(t, pool)
-	before := query[string](t, tx, "select string_agg(name || '=' || setting, ' ' order by name) from pg_settings where name !~ 'plan_cache|application_name'")
-	if !query[bool](t, tx, take, 2) {
-		t.Fatal("denied")
-	}
-	if after := query[string](t, tx, "select string_agg(name || '=' || setting, ' ' order by name) from pg_settings where name !~ 'plan_cache|application_name'"); after != before {
-		t.Errorf("the settings were %s, are %s", before, after)
-	}
-	if n := remaining(t, pool, "k"); n != 4 {
-		t.Errorf("another session sees %d tokens", n)
-	}
-	if query[bool](t, pool, take, 5) { // more than there is, whatever becomes of the transaction
-		t.Error("five of four were granted")
-	}
-	var granted bool
-	whileBlocked(t, pool, func() { granted = query[bool](t, pool, take, 4) }, func() {
-		if err := tx.Rollback(t.Context()); err != nil {
-			t.Error(err)
-		}
-	})
-	if !granted {
-		t.Error("what was rolled back is gone")
-	}
-}
-
 // A caller who calls it with "select (f()).*" asks for each column. In FROM it is one decision.
 func TestSQLAllowInFromIsOneDecision(t *testing.T) {
 	t.Parallel()

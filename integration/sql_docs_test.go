@@ -24,7 +24,7 @@ func TestSQLOfTheDocsRuns(t *testing.T) {
 	for _, block := range fence.FindAllStringSubmatch(string(page), -1) {
 		language, code := block[1], block[2]
 		if language == "sql" {
-			run(t, pool, code)
+			execute(t, pool, code)
 			statements[language] += strings.Count(code, ";\n")
 			continue
 		}

@@ -91,36 +91,6 @@ func TestSQLFunctionsKeepThePromisesOfAStrategy(t *testing.T) {
 	strategytest.Run(t, newMigrated, onlySQL{viaSQL{}})
 }
 
-// A Limiter's bucket is that of its name, with the stages in front of it.
-func TestSQLSharesTheBucketOfALimiter(t *testing.T) {
-	t.Parallel()
-	pool := newMigrated(t)
-	limiter := newLimiter(t, pool, strategies.TokenBucket{}, pglimit.Config{Name: "api", Limit: hours.WithBurst(3)})
-	for left, allow := range []func() (pglimit.Decision, error){
-		func() (pglimit.Decision, error) { return limiter.Allow(t.Context(), "user:42") },
-		func() (pglimit.Decision, error) {
-			return askSQL(t.Context(), on(pool), "pglimit.allow('api', 'user:42', tokens => 1, period => '1 hour', burst => 3)")
-		},
-		func() (pglimit.Decision, error) { return limiter.Peek(t.Context(), "user:42") },
-		func() (pglimit.Decision, error) {
-			return askSQL(t.Context(), on(pool), "pglimit.peek('api', 'user:42', '1/1h burst 3')")
-		},
-		func() (pglimit.Decision, error) { return limiter.AllowN(t.Context(), "user:42", 1) },
-	} {
-		d, err := allow()
-		if want := []int64{2, 1, 1, 1, 0}[left]; err != nil || !d.Allowed || d.Remaining != want {
-			t.Errorf("%d: %+v, %v; want %d left", left, d, err, want)
-		}
-	}
-	if d, err := askSQL(t.Context(), on(pool), "pglimit.allow('api', 'user:42', '1/1h burst 3')"); err != nil || d.Allowed || d.RetryAfter <= 0 {
-		t.Errorf("%+v, %v", d, err)
-	}
-	execute(t, pool, "select pglimit.reset('api', 'user:42')")
-	if d, err := limiter.Peek(t.Context(), "user:42"); err != nil || d.Remaining != 3 {
-		t.Errorf("after a reset in SQL: %+v, %v", d, err)
-	}
-}
-
 // Each argument that is nonsense is refused by name, with a hint, and nothing is taken.
 func TestSQLFunctionsRefuseBadInput(t *testing.T) {
 	t.Parallel()

@@ -5,6 +5,7 @@ import (
 	"context"
 	"database/sql"
 	"net/url"
+	"strings"
 	"testing"
 	"time"
 
@@ -48,7 +49,7 @@ func with(address, name, value string) string {
 	}
 	query := u.Query()
 	query.Set(name, value)
-	u.RawQuery = query.Encode()
+	u.RawQuery = strings.ReplaceAll(query.Encode(), "+", "%20") // which pgx does not read as a space
 	return u.String()
 }
 

@@ -65,7 +65,11 @@ func TestSQLReadsALimitAsGoDoes(t *testing.T) {
 		"d", "day", "days", "w", "week", "weeks", "month", "months", "y", "year", "years", "fortnight", "",
 	} {
 		for _, written := range []string{unit, strings.ToUpper(unit), strings.ToUpper(unit[:min(1, len(unit))]) + unit[min(1, len(unit)):], unit + "1" + unit} {
-			for _, number := range []string{"", "1", "01", "2", "15", "0", "-1", "+1", "1.5", ".5", "1_0", "1 ", "106751", "106752", "9223372036854775807", "9223372036854775808", "00000000000000000000001"} {
+			numbers := []string{"", "1", "01", "2", "15", "0", "-1", "+1", "1.5", ".5", "1_0", "1 ", "106751", "106752", "9223372036854775807", "9223372036854775808", "00000000000000000000001"}
+			if written != unit { // the unit is at fault
+				numbers = numbers[:2]
+			}
+			for _, number := range numbers {
 				texts = append(texts, "1/"+number+written, "1/"+number+written+" fixed", "2/"+number+written+" from 2 Europe/Berlin burst 1")
 			}
 		}

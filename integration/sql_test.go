@@ -7,13 +7,10 @@ import (
 	"net"
 	"net/url"
 	"slices"
-	"strconv"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jackc/pgx/v5/stdlib"
@@ -31,46 +28,6 @@ func beginSQL(t *testing.T, db *sql.DB) *sql.Tx {
 	must(t, err)
 	t.Cleanup(func() { _ = tx.Rollback() })
 	return tx
-}
-
-// What is taken in the caller's *sql.Tx goes with it.
-func TestSQLTransactionOfTheCallers(t *testing.T) {
-	t.Parallel()
-	eachSQLDriver(t, func(t *testing.T, _ *pgxpool.Pool, open func(int) *sql.DB) {
-		db := open(4)
-		limiter := newSQLLimiter(t, db, pglimit.Config{Name: "test", Limit: hours})
-		wants := func(what string, limiter *pglimit.Limiter, key string, want bool) {
-			t.Helper()
-			if d, err := limiter.Allow(t.Context(), key); err != nil || d.Allowed != want {
-				t.Errorf("%s: allowed %v, %v", what, d.Allowed, err)
-			}
-		}
-		tx := beginSQL(t, db)
-		wants("in a transaction", limiter.On(pglimit.InSQLTx(tx)), "k", true)
-		wants("again", limiter.On(pglimit.InSQLTx(tx)), "k", false)
-		must(t, tx.Rollback())
-		wants("rolled back", limiter, "k", true)
-
-		tx = beginSQL(t, db)
-		wants("in another", limiter.On(pglimit.InSQLTx(tx)), "l", true)
-		must(t, tx.Commit())
-		wants("committed", limiter, "l", false)
-
-		conn, err := db.Conn(t.Context())
-		must(t, err)
-		defer func() { must(t, conn.Close()) }()
-		wants("on a connection", limiter.On(pglimit.OnSQLConn(conn)), "m", true)
-		wants("elsewhere", limiter, "m", false)
-
-		if _, err := limiter.On(pglimit.InSQLTx(tx)).Allow(t.Context(), "k"); !errors.Is(err, pgx.ErrTxClosed) || !errors.Is(err, sql.ErrTxDone) || errors.Is(err, pglimit.ErrUnavailable) {
-			t.Errorf("in a transaction that has ended: %v", err)
-		}
-		for name, in := range map[string]*pglimit.Limiter{"InSQLTx": limiter.On(pglimit.InSQLTx((*sql.Tx)(nil))), "OnSQLConn": limiter.On(pglimit.OnSQLConn(nil))} {
-			if _, err := in.Allow(t.Context(), "k"); err == nil {
-				t.Errorf("%s of nil: no error", name)
-			}
-		}
-	})
 }
 
 // An error of the limiter leaves the caller's transaction as usable as pgx's is.
@@ -128,34 +85,6 @@ func TestSQLTransactionSurvivesAnError(t *testing.T) {
 	})
 }
 
-// A caller who gives up while a row is locked is told so. A transaction in which that happens is
-// lost, and charged nothing.
-func TestSQLCancelled(t *testing.T) {
-	t.Parallel()
-	eachSQLDriver(t, func(t *testing.T, pool *pgxpool.Pool, open func(int) *sql.DB) {
-		strategy, db := strategies.TokenBucket{}, open(4)
-		tx := beginSQL(t, db)
-		for name, on := range map[string]rate.Session{"pool": postgres.OnSQLDB(db), "transaction": postgres.InSQLTx(tx)} {
-			holder := begin(t, pool)
-			take(t, holder, strategy, name, hours)
-			ctx, cancel := context.WithCancel(t.Context())
-			whileBlocked(t, pool, func() {
-				_, err := strategy.Take(ctx, on, asks(hours, name))
-				if !errors.Is(err, context.Canceled) || errors.Is(err, pglimit.ErrUnavailable) || errors.Is(err, pglimit.ErrNothingTaken) {
-					t.Errorf("%s: %v", name, err)
-				}
-			}, cancel)
-			must(t, holder.Rollback(t.Context()))
-		}
-		if tx.Commit() == nil {
-			t.Error("the transaction in which a call was cancelled was committed")
-		}
-		if !take(t, pool, strategy, "transaction", hours).Allowed {
-			t.Error("the token is gone")
-		}
-	})
-}
-
 // What fails is told apart as with pgx.
 func TestSQLErrors(t *testing.T) {
 	t.Parallel()
@@ -202,43 +131,6 @@ func asNobody(address string) string {
 	}
 	u.User = url.User("pglimit_test_nobody")
 	return u.String()
-}
-
-// A Limiter on a *sql.DB has all stages: callers share round trips, a busy key is leased, and
-// together they are granted the burst.
-func TestSQLLimiterWithAllStages(t *testing.T) {
-	t.Parallel()
-	eachSQLDriver(t, func(t *testing.T, _ *pgxpool.Pool, open func(int) *sql.DB) {
-		limiter := newSQLLimiter(t, open(8), pglimit.Config{
-			Name: "test", Limit: pglimit.Every(time.Hour).WithBurst(5000), Timeout: time.Minute, Leases: pglimit.Leases{On: true, TTL: 10 * time.Second},
-		})
-		var granted atomic.Int64
-		var callers sync.WaitGroup
-		for i := range 64 {
-			callers.Go(func() {
-				for range 200 {
-					d, err := limiter.Allow(t.Context(), "k")
-					if err != nil {
-						t.Error(err)
-						return
-					}
-					granted.Add(d.Granted)
-				}
-				if _, err := limiter.DoEach(t.Context(), pglimit.Request{Key: "b" + strconv.Itoa(i), Tokens: 2}, pglimit.Request{Key: "a", Tokens: 5, Unit: 1}); err != nil {
-					t.Error(err)
-				}
-			})
-		}
-		callers.Wait()
-		stats := limiter.Stats()
-		if granted.Load() != 5000 || stats.LeasedTokens == 0 || stats.RoundTrips+stats.LeaseTrips >= 64*200 {
-			t.Errorf("%d granted: %+v", granted.Load(), stats)
-		}
-		removed, err := limiter.ResetAll(t.Context())
-		if d, failed := limiter.Peek(t.Context(), "k"); err != nil || failed != nil || removed != 66 || d.Remaining != 5000 {
-			t.Errorf("reset %d, %v; then %+v, %v", removed, err, d, failed)
-		}
-	})
 }
 
 // Arrays reach Postgres, and come back, as they were. An error that comes after the row, at the

@@ -31,12 +31,12 @@ func TestAFailover(t *testing.T) {
 	url, point := newAddress(t, standby)
 	var all []*users
 	for _, open := range pools {
-		all = append(all, newUsers(t, 4, open(t, url, many)))
+		all = append(all, newUsers(t, 4, 200, open(t, url, many)))
 	}
 	for _, u := range all {
 		u.awaitReadOnly(t)
 	}
-	all = append(all, newUsers(t, 4, onPool(t, onHost(t, with(standby, "target_session_attrs", "read-write"), hostOf(t, standby)+","+hostOf(t, primary.URL(""))), many)))
+	all = append(all, newUsers(t, 4, 200, onPool(t, onHost(t, with(standby, "target_session_attrs", "read-write"), hostOf(t, standby)+","+hostOf(t, primary.URL(""))), many)))
 	point(primary.URL(""))
 	for _, u := range all {
 		u.await(t, 100)

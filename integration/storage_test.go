@@ -146,7 +146,7 @@ func TestStorageErrors(t *testing.T) {
 	must(t, migrations.Up(t.Context(), admin))
 	pool := migrationPool(t, url, as(role))
 	wantStorage(t, pool, migrations.Logged) // anybody may read it
-	run(t, admin, `grant usage on schema pglimit to `+role+`; grant all on all tables in schema pglimit to `+role)
+	execute(t, admin, `grant usage on schema pglimit to `+role+`; grant all on all tables in schema pglimit to `+role)
 	err := migrations.SetStorage(t.Context(), pool, migrations.Unlogged)
 	wantCode(t, err, "42501")
 	wantLine(t, err, "only the owner")
@@ -173,7 +173,7 @@ func TestUnloggedTablesAreEmptyAfterACrash(t *testing.T) {
 	pool := newPool(t, server.URL("postgres"), 4)
 	must(t, migrations.Up(t.Context(), pool, migrations.WithoutExclusionRange()))
 	must(t, migrations.SetStorage(t.Context(), pool, migrations.Unlogged))
-	run(t, pool, `alter table pglimit.upsert set logged`)
+	execute(t, pool, `alter table pglimit.upsert set logged`)
 	limit := pglimit.Every(time.Hour)
 	const rounds, grants = 3, 50
 	walPerGrant := func(s strategies.Strategy) int64 {
@@ -296,8 +296,8 @@ func TestMemoryIsReadWithoutRightsAndLocks(t *testing.T) {
 	}
 	must(t, migrations.Up(t.Context(), admin))
 	for _, table := range []string{"token_bucket", "upsert"} {
-		run(t, admin, "insert into pglimit."+table+" (key, limiter, full_ns, token_ns, at_ns) select n::text, 'api', 1, 1, 1 from generate_series(1, 5000) n")
-		run(t, admin, "vacuum (analyze) pglimit."+table)
+		execute(t, admin, "insert into pglimit."+table+" (key, limiter, full_ns, token_ns, at_ns) select n::text, 'api', 1, 1, 1 from generate_series(1, 5000) n")
+		execute(t, admin, "vacuum (analyze) pglimit."+table)
 	}
 	want := query[int64](t, admin, `select sum(pg_relation_size(t) + pg_relation_size(t || '_pkey'))::bigint from unnest(array['pglimit.token_bucket', 'pglimit.upsert']) t`)
 	holder := begin(t, admin)
@@ -309,13 +309,13 @@ func TestMemoryIsReadWithoutRightsAndLocks(t *testing.T) {
 	must(t, holder.Rollback(t.Context()))
 
 	// As after a vacuum of that many pages. Tables of others do not count.
-	run(t, admin, "create table public.orders (id int)")
+	execute(t, admin, "create table public.orders (id int)")
 	grow := "update pg_class set relpages = %d where oid = '%s'::regclass"
-	run(t, admin, fmt.Sprintf(grow, buffers/8192+1, "public.orders"))
+	execute(t, admin, fmt.Sprintf(grow, buffers/8192+1, "public.orders"))
 	if m := read(stranger); m.Short() {
 		t.Errorf("another table is large: %+v", m)
 	}
-	run(t, admin, fmt.Sprintf(grow, buffers/8192+1, "pglimit.token_bucket_pkey"))
+	execute(t, admin, fmt.Sprintf(grow, buffers/8192+1, "pglimit.token_bucket_pkey"))
 	if m := read(stranger); !m.Short() {
 		t.Errorf("its index is larger than shared_buffers: %+v", m)
 	}

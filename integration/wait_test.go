@@ -1,12 +1,10 @@
 package integration
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"math/rand/v2"
 	"os"
@@ -212,91 +210,6 @@ func TestWaitersWhoGiveUpLoseNothingAndAreNeverOver(t *testing.T) {
 			t.Errorf("%d used, %d gave up: %v; %d tokens given back", used.Load(), gaveUp.Load(), report, stats.GivenBack)
 		}
 	})
-}
-
-// owed is how many tokens the bucket k owes.
-func owed(t *testing.T, pool *pgxpool.Pool, strategy strategies.Strategy, limit pglimit.Limit) int64 {
-	t.Helper()
-	d := takeAll(t, pool, strategy, rate.Request{Limiter: "test", Key: "k", Limit: limit, Unit: 1})[0]
-	return int64((d.ResetAfter + limit.Token() - 1) / limit.Token())
-}
-
-// At a rate at which nothing flows back, tokens add up: what was reserved, less what was
-// cancelled, is owed.
-func TestReservationsAddUp(t *testing.T) {
-	t.Parallel()
-	reservers(t, func(t *testing.T, pool *pgxpool.Pool, strategy strategies.Strategy) {
-		limit := pglimit.Every(time.Hour).WithBurst(10)
-		limiters := fourLimiters(t, pool, strategy, pglimit.Config{Name: "test", Limit: limit, MaxAhead: 5000 * time.Hour, MaxWait: 5000 * time.Hour})
-		if d, err := limiters[0].AllowN(t.Context(), "k", 10); err != nil || !d.Allowed {
-			t.Fatalf("%+v, %v", d, err)
-		}
-		var cancel [3]context.CancelFunc
-		var work [3]sync.WaitGroup
-		for process := range cancel {
-			var ctx context.Context
-			ctx, cancel[process] = context.WithCancel(t.Context())
-			for range 100 { // all of them wait for hours
-				work[process].Go(func() {
-					if _, err := limiters[process].Wait(ctx, "k"); !errors.Is(err, context.Canceled) {
-						t.Error(err)
-					}
-				})
-			}
-			for ctx := soon(t, time.Minute); limiters[process].Stats().Asleep < 100; { // the others stand behind these
-				if runtime.Gosched(); ctx.Err() != nil {
-					t.Fatalf("%+v", limiters[process].Stats())
-				}
-			}
-		}
-		// All give up. What another process has reserved is not moved: the places in front of it are lost.
-		for _, step := range []struct {
-			process int
-			left    int64
-		}{{2, 210}, {0, 210}, {1, 110}} {
-			cancel[step.process]()
-			work[step.process].Wait()
-			if left := owed(t, pool, strategy, limit); left != step.left {
-				t.Errorf("process %d gave up: %d are owed, want %d", step.process, left, step.left)
-			}
-			if stats := limiters[step.process].Stats(); stats.GivenBack != 100 || stats.LostTokens != 0 {
-				t.Errorf("%+v", stats)
-			}
-		}
-	})
-}
-
-// A process that is killed while its caller waits costs that one reservation, and nothing more.
-func TestAWaiterWhoDiesCostsItsReservation(t *testing.T) {
-	t.Parallel()
-	reservers(t, func(t *testing.T, pool *pgxpool.Pool, strategy strategies.Strategy) {
-		first := take(t, pool, strategy, "k", hours)
-		dying, said := child(t, "TestDyingWaiterChild", strategy.Name()+" "+databaseURL(pool))
-		if line, err := bufio.NewReader(said).ReadString('\n'); err != nil || line != "waiting\n" {
-			t.Fatalf("%q, %v", line, err)
-		}
-		must(t, dying.Process.Kill())
-		_ = dying.Wait()
-		limiter := newLimiter(t, pool, strategy, pglimit.Config{Name: "test", Limit: hours, MaxAhead: 5000 * time.Hour})
-		for place := range 2 {
-			r, err := limiter.Reserve(t.Context(), "k")
-			must(t, err)
-			d := r.Decision()
-			if due, want := d.At.Add(d.Delay), first.At.Add(time.Duration(2+place)*hours.Token()); !due.Equal(want) {
-				t.Errorf("place %d is due at %v, want %v", place, due, want)
-			}
-		}
-		must(t, limiter.Close(t.Context()))
-	})
-}
-
-// TestDyingWaiterChild is not a test but the process that is killed in the one above.
-func TestDyingWaiterChild(t *testing.T) {
-	strategy, pool := childsDatabase(t)
-	limiter := newLimiter(t, pool, strategy, pglimit.Config{Name: "test", Limit: hours, MaxWait: 5000 * time.Hour,
-		OnDecision: func(context.Context, pglimit.Request, pglimit.Decision, error) { fmt.Println("waiting") }})
-	_, err := limiter.Wait(t.Context(), "k")
-	t.Error("it was not killed", err)
 }
 
 // childsDatabase is the task of a child: which strategy, on which database.

@@ -246,38 +246,6 @@ func TestACallOfManyWaitsInTheCallersTransactionOnly(t *testing.T) {
 	}
 }
 
-// A denial waits for nobody: not even for who is taking what there is of the bucket. It may
-// deny by the row as last committed, because a take can only leave less.
-func TestADenialDoesNotWaitForWhoUpdatesTheRow(t *testing.T) {
-	t.Parallel()
-	pool, s := newMigrated(t), strategies.TokenBucket{}
-	limit := pglimit.Every(time.Hour).WithBurst(5)
-	ask := func(key string, tokens int64) rate.Request {
-		return rate.Request{Limiter: "test", Key: key, Limit: limit, Tokens: tokens, Unit: tokens}
-	}
-	for _, key := range []string{"a", "b"} {
-		if _, err := s.Take(t.Context(), on(pool), []rate.Request{ask(key, 1)}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	holder := begin(t, pool)
-	if _, err := s.Take(t.Context(), on(holder), []rate.Request{ask("a", 1)}); err != nil {
-		t.Fatal(err)
-	}
-	for name, requests := range map[string][]rate.Request{
-		"alone":             {ask("a", 5)},
-		"with others":       {ask("a", 5), ask("b", 5), ask("c", 1)},
-		"as one of several": {ask("a", 5), ask("a", 5)},
-	} {
-		ctx := soon(t, time.Minute)
-		decisions, err := taken(pool, func() ([]pglimit.Decision, error) { return s.Take(ctx, on(pool), requests) })
-		if err != nil || decisions[0].Allowed {
-			t.Errorf("%s: %+v, %v", name, decisions, err)
-		}
-	}
-	commit(t, holder)
-}
-
 // Two calls saw the same tokens and wait for the row, of a window so short that more is accepted behind the lock
 // than was planned: less is not, and one of them gets nothing.
 func TestTwoPlansForTheSameTokensAreNotBothKept(t *testing.T) {

@@ -8,19 +8,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgxpool"
-
 	"github.com/pglimit/ratelimit/pglimit"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 	"github.com/pglimit/ratelimit/strategies"
 	"github.com/pglimit/ratelimit/strategies/audit"
 )
-
-// clockIs sets a replayClock.
-func clockIs(t *testing.T, pool *pgxpool.Pool, now int64) {
-	t.Helper()
-	execute(t, pool, "select set_config('pglimit_test.clock_ns', $1::bigint::text, false)", now)
-}
 
 // Those who wait in a row wait as long as with Guava's SmoothWarmingUp. The clock is the test's.
 func TestWarmUpWaitsAsGuavaDoes(t *testing.T) {
@@ -246,7 +238,7 @@ func TestReplayOfWarmUp(t *testing.T) {
 				due := max(0, got.Delay-time.Duration(left-r.Unit)*limit.Token())
 				events[key] = append(events[key], audit.Event{At: got.At.Add(due).UnixNano(), Granted: r.Unit})
 			}
-			if !stepped {
+			if !stepped && op%20 == 0 { // it counts all from the beginning
 				if report := audit.Check(nil, limits[key][0], events[key], limits[key][1:]...); report.Over.Tokens > 0 {
 					t.Fatalf("operation %d: %v", op, report)
 				}

@@ -210,7 +210,7 @@ func TestReplayOfWindows(t *testing.T) {
 						now += []int64{-1, 1}[random.IntN(2)] * []int64{5e6, 1e8, 1e9, 6e10}[random.IntN(4)]
 					}
 				}
-				execute(t, pool, "select set_config('pglimit_test.clock_ns', $1::text, false)", fmt.Sprint(now))
+				clockIs(t, pool, now)
 				r := rate.Request{Limiter: "test", Key: fmt.Sprint(key), Limit: limit, Tokens: 1 + random.Int64N(limit.Burst)}
 				r.Unit = 1 + random.Int64N(min(3, r.Tokens))
 				if random.IntN(2) == 0 {
@@ -264,7 +264,7 @@ func TestReplayOfWindows(t *testing.T) {
 						refunds[len(refunds)-1].Tokens = got.Granted
 						refunds[len(refunds)-1].Unit = 1
 					}
-					if events[key] = append(events[key], audit.FromDecision(r.Tokens, r.Unit, got)); !stepped && key == 0 {
+					if events[key] = append(events[key], audit.FromDecision(r.Tokens, r.Unit, got)); !stepped && key == 0 && op%10 == 0 { // it counts all from the beginning
 						if report := audit.Check(strategy.Rule(), limit, events[key]); report.Over.Tokens > 0 || !mixed && !began[key] && !report.OK() {
 							t.Fatalf("operation %d: %v", op, report)
 						}
