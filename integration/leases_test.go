@@ -12,18 +12,6 @@ import (
 	"github.com/pglimit/ratelimit/strategies"
 )
 
-// leased is a lease of all the tokens asked for, as long as ttl.
-func leased(t *testing.T, pool *pgxpool.Pool, key string, limit pglimit.Limit, tokens int64, ttl time.Duration) pglimit.Lease {
-	t.Helper()
-	got, err := (strategies.TokenBucket{}).Lease(t.Context(), on(pool), pglimit.LeaseRequest{
-		Limiter: "test", Key: key, Limit: limit, Tokens: tokens, Share: 1, TTL: ttl,
-	})
-	if err != nil || got.Tokens != tokens {
-		t.Fatalf("%+v, %v", got, err)
-	}
-	return got
-}
-
 // A lease that sets nothing aside and settles nothing leaves the row as it was written.
 func TestALeaseOfNothingWritesNothing(t *testing.T) {
 	t.Parallel()

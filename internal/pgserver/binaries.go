@@ -54,7 +54,7 @@ func findBinaries() (folders []string) {
 }
 
 func isExecutable(folder, name string) bool {
-	info, err := os.Stat(filepath.Join(folder, name)) //nolint:gosec // G703: folders that the environment names are meant
+	info, err := os.Stat(filepath.Join(folder, name))
 	return err == nil && info.Mode().IsRegular() && info.Mode().Perm()&0o111 != 0
 }
 

@@ -75,7 +75,7 @@ func (c *container) start(ctx context.Context, settings map[string]string) (s *S
 	}
 	s = &Server{password: rand.Text(), origin: "in a container of " + c.image, halt: c.stop}
 	s.reboot = func(ctx context.Context) error { return c.restart(ctx, s) }
-	return s, s.onFreePort(func(int) error {
+	err = s.onFreePort(func(int) error {
 		err := c.serve(ctx, s, settings)
 		if errors.Is(err, errPortTaken) {
 			if failed := c.remove(); failed != nil {
@@ -84,6 +84,7 @@ func (c *container) start(ctx context.Context, settings map[string]string) (s *S
 		}
 		return err
 	})
+	return s, err
 }
 
 // serve creates the container and waits for the server's first answer. The port is chosen here,

@@ -58,7 +58,8 @@ func (l *local) start(ctx context.Context) (s *Server, err error) {
 	if err := l.initdb(ctx, s.password); err != nil {
 		return nil, fmt.Errorf("initdb: %w", err)
 	}
-	return s, s.onFreePort(func(int) error { return l.serve(ctx, s) })
+	err = s.onFreePort(func(int) error { return l.serve(ctx, s) })
+	return s, err
 }
 
 // initdb makes the cluster. It has a password, because loopback alone does not keep out
