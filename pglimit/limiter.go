@@ -23,6 +23,9 @@ import (
 // with [New] or [NewSQL], once, and share it; it is safe for concurrent use, and holds no connection
 // and, without Config.Limits and Config.Adjust, no goroutine while idle. [Limiter.Close] it before its pool.
 type Limiter struct {
+	// answers are the stages that need neither tokens nor what was learned from Postgres, in order: see local.
+	answers []func(*claim) (answered bool)
+
 	// The stages. A stage that is nil is switched off.
 	leases   *lease.Leases
 	denials  *denials.Memory

@@ -53,6 +53,12 @@ func newLimiter(pool any, session Session, strategy Strategy, config Config) (*L
 	}
 	l.rules = config.Limits.enter(config.Name, strategy, l.denials.ForgetAll)
 	l.share = adjust.New(config.Adjust, l.failures.adjust)
+	if l.rules != nil {
+		l.answers = append(l.answers, l.rules.Answer)
+	}
+	if l.share != nil {
+		l.answers = append(l.answers, l.share.Answer)
+	}
 	return l, nil
 }
 

@@ -193,12 +193,9 @@ func (l *Limiter) refund(ctx context.Context, refunds []Refund) error {
 	return nil
 }
 
-// isFree says that such a decision charged nothing, so that there is nothing to give back.
-func isFree(s Source) bool { return s == FromFallback || s == FromRule || s == FromNewKeys }
-
 // takenBeside is what the decision took under the rule that was only observed; nil: nothing.
 func takenBeside(d *Decision) *Decision {
-	if o := d.Observed; o != nil && o.Granted > 0 && !isFree(o.Source) {
+	if o := d.Observed; o != nil && o.Granted > 0 && !o.Source.IsFree() {
 		return o
 	}
 	return nil

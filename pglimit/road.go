@@ -78,11 +78,8 @@ func (l *Limiter) decide(ctx context.Context, all []*claim, waits *turn) {
 
 // local answers what is known in this process: by rules, by Config.Adjust, out of leases, from the memory of denials.
 func (l *Limiter) local(all []*claim) []*claim {
-	if l.rules != nil {
-		all = claims.Unanswered(all, l.rules.Answer)
-	}
-	if l.share != nil {
-		all = claims.Unanswered(all, l.share.Answer)
+	for _, answer := range l.answers {
+		all = claims.Unanswered(all, answer)
 	}
 	return l.unknown(all)
 }
@@ -258,6 +255,6 @@ func (l *Limiter) tell(ctx context.Context, c *claim) {
 // be rolled back, one with an ID may be told twice, one ahead of its time belongs to a later span, and
 // that of a group is another's as well.
 func (l *Limiter) bounds(r *rate.Request, d *Decision) bool {
-	return l.parent == nil && !isFree(d.Source) && d.Delay == 0 && r.ID == "" && r.Group == 0 &&
+	return l.parent == nil && !d.Source.IsFree() && d.Delay == 0 && r.ID == "" && r.Group == 0 &&
 		r.Limiter == l.config.Name && (r.Limit == l.Limit() || l.share != nil && r.Limit == l.share.Of(l.Limit()))
 }

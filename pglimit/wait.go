@@ -288,7 +288,7 @@ func (r *Reservation) Delay() time.Duration {
 // were due, or others have reserved behind them. A Reservation that is not OK, or was cancelled
 // already, has nothing to give back: after an error too, because the tokens may have been given back.
 func (r *Reservation) Cancel(ctx context.Context) error {
-	if !r.OK() || isFree(r.decision.Source) || r.over.Swap(true) {
+	if !r.OK() || r.decision.Source.IsFree() || r.over.Swap(true) {
 		return nil
 	}
 	return r.limiter.refund(ctx, refundsOf(r.request, r.decision, r.decision.Granted))

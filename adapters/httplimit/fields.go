@@ -76,7 +76,7 @@ func (a *answer) addDraft11(h http.Header) {
 // isLimit says whether the decision has a limit to show. It has none if a rule of the table pglimit.limits allows or
 // denies everything, if Config.Adjust leaves nothing, or if Config.NewKeys lets no new client through.
 func isLimit(d *pglimit.Decision) bool {
-	return d.Source != pglimit.FromRule && d.Source != pglimit.FromAdjust && d.Source != pglimit.FromNewKeys
+	return d.Source.HasLimit()
 }
 
 // knows says whether the decision tells how many tokens are left. If a group is denied from memory, the buckets that

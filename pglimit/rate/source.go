@@ -19,10 +19,31 @@ const (
 // Sources are all sources, in order.
 var Sources = [...]Source{FromDatabase, FromMemory, FromLease, FromFallback, FromRule, FromAdjust, FromNewKeys}
 
+// sources say what else depends on a source, in the order of the constants.
+var sources = [len(Sources)]struct {
+	name string
+	free bool // nothing was charged
+	none bool // no limit has decided
+}{
+	FromDatabase: {name: "database"},
+	FromMemory:   {name: "memory"},
+	FromLease:    {name: "lease"},
+	FromFallback: {name: "fallback", free: true},
+	FromRule:     {name: "rule", free: true, none: true},
+	FromAdjust:   {name: "adjust", none: true},
+	FromNewKeys:  {name: "new_keys", free: true, none: true},
+}
+
+// IsFree says that a grant charged nothing, so that there is nothing to give back.
+func (s Source) IsFree() bool { return sources[s].free }
+
+// HasLimit says that a limit has decided, which can be shown.
+func (s Source) HasLimit() bool { return !sources[s].none }
+
 // String is "database", "memory", "lease", "fallback", "rule", "adjust" or "new_keys".
 func (s Source) String() string {
-	if s < 0 || int(s) >= len(Sources) {
+	if s < 0 || int(s) >= len(sources) {
 		return fmt.Sprintf("Source(%d)", int(s))
 	}
-	return [...]string{"database", "memory", "lease", "fallback", "rule", "adjust", "new_keys"}[s]
+	return sources[s].name
 }

@@ -225,8 +225,7 @@ func (s *Stage) Observe(all []*claims.Claim) *Observed {
 			if rule == nil || r.Tokens == 0 || rule.Unreadable != "" || s.unfit(in, rule) != nil {
 				continue
 			}
-			switch c.Decisions[i].Source {
-			case rate.FromRule, rate.FromAdjust, rate.FromNewKeys:
+			if !c.Decisions[i].Source.HasLimit() {
 				continue
 			}
 			if o == nil {
