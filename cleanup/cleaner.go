@@ -94,7 +94,7 @@ func (c *Cleaner) run(ctx context.Context) (report Report) {
 	if err != nil {
 		return Report{Err: err}
 	}
-	defer func() { // also if a strategy panics
+	defer func() {
 		report.fail(held.Unlock(ctx))
 		report.Duration = time.Since(start)
 	}()

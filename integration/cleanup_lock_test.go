@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"context"
 	"errors"
 	"io/fs"
 	"os"
@@ -124,8 +125,10 @@ func TestCleanupLostLockIsNoticed(t *testing.T) {
 		OnLost:   func(_ string, err error) { lost <- err },
 	})
 	must(t, err)
-	lock, err := locker.Lock(t.Context(), "job")
+	ctx, shutdown := context.WithCancel(t.Context())
+	lock, err := locker.Lock(ctx, "job")
 	must(t, err)
+	shutdown() // as gocron's, while the job still runs
 	execute(t, pool, "delete from pglimit.permits")
 	if err := cleanupWithin(t, "the loss is noticed", lost); !errors.Is(err, cleanup.ErrLost) {
 		t.Errorf("OnLost: got %v, want ErrLost", err)

@@ -84,3 +84,20 @@ func TestReindexDoesNotDeadlockWithTakes(t *testing.T) {
 		}
 	})
 }
+
+// A take that may write has the table's lock of a write before it reads, also one of more than a burst. The test above
+// meets REINDEX between the two too rarely to show it.
+func TestATakeLocksTheTableBeforeItReads(t *testing.T) {
+	t.Parallel()
+	pool := newMigrated(t)
+	const takes = "select pglimit.token_bucket_take('k', 'test', 3600000000000, 3600000000000, $1, 1, null)"
+	execute(t, pool, takes, 1)
+	tx := begin(t, pool)
+	execute(t, tx, takes, 5) // nothing is left
+	locked := query[bool](t, tx, `select exists (select from pg_locks where pid = pg_backend_pid()
+		and relation = 'pglimit.token_bucket'::regclass and mode = 'RowExclusiveLock')`)
+	if !locked {
+		t.Error("it is not locked")
+	}
+	must(t, tx.Rollback(t.Context()))
+}

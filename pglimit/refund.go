@@ -40,7 +40,7 @@ func (l *Limiter) Refund(ctx context.Context, decision Decision, n int64) error 
 	if n < 1 || n > decision.Granted {
 		return &RequestError{Field: "Tokens", Why: fmt.Sprintf("is %d: the decision granted %d, of which 1 to %[2]d can be given back", n, decision.Granted)}
 	}
-	if decision.Source == FromRule || decision.Source == FromNewKeys {
+	if decision.Source.IsFree() {
 		return nil
 	}
 	return l.refund(ctx, refundsOf(r, decision, n))
@@ -83,7 +83,7 @@ func (l *Limiter) Settle(ctx context.Context, decision Decision, actual int64, o
 			return Decision{}, err
 		}
 		switch more := actual - d.Granted; {
-		case d.Source == FromRule || d.Source == FromNewKeys: // for free
+		case d.Source.IsFree():
 		case more < 0:
 			refunds = append(refunds, refundOf(r, *d, -more))
 		case more > 0 && l.blocks():
@@ -150,7 +150,7 @@ func (l *Limiter) granted(d *Decision) (rate.Request, error) {
 		return r, &RequestError{Field: "Tokens", Why: fmt.Sprintf("is %d: the decision granted nothing", d.Granted)}
 	case d.Source == FromFallback:
 		return r, &RequestError{Field: "Source", Why: "is fallback: Postgres has not granted the tokens"}
-	case d.Source == FromRule || d.Source == FromNewKeys:
+	case d.Source.IsFree():
 		return r, nil
 	case d.At.Before(time.Unix(0, 0)) || d.Delay < 0:
 		return r, &RequestError{Field: "At", Why: fmt.Sprintf("is %v, and Delay %v: keep the decision as it was granted", d.At, d.Delay)}

@@ -350,3 +350,16 @@ func TestStatusOfAnError(t *testing.T) {
 		}
 	}
 }
+
+// A Denial need not be of a middleware.
+func TestWriteDeniedOfADenialOfOnesOwn(t *testing.T) {
+	t.Parallel()
+	recorder := httptest.NewRecorder()
+	httplimit.WriteDenied(recorder, nil, httplimit.Denial{
+		RetryAfter: 2 * time.Second, Decisions: []pglimit.Decision{{Limiter: "api"}},
+	})
+	const want = `"detail":"Try again in 2 seconds.","violated-policies":["api"]}`
+	if got := recorder.Body.String(); recorder.Code != http.StatusTooManyRequests || !strings.Contains(got, want) {
+		t.Errorf("%d %q", recorder.Code, got)
+	}
+}

@@ -19,12 +19,14 @@ const (
 // Sources are all sources, in order.
 var Sources = [...]Source{FromDatabase, FromMemory, FromLease, FromFallback, FromRule, FromAdjust, FromNewKeys}
 
-// sources say what else depends on a source, in the order of the constants.
-var sources = [len(Sources)]struct {
+type source struct {
 	name string
 	free bool // nothing was charged
 	none bool // no limit has decided
-}{
+}
+
+// sources say what else depends on a source, in the order of the constants.
+var sources = [len(Sources)]source{
 	FromDatabase: {name: "database"},
 	FromMemory:   {name: "memory"},
 	FromLease:    {name: "lease"},
@@ -35,15 +37,17 @@ var sources = [len(Sources)]struct {
 }
 
 // IsFree says that a grant charged nothing, so that there is nothing to give back.
-func (s Source) IsFree() bool { return sources[s].free }
+func (s Source) IsFree() bool { return s.of().free }
 
 // HasLimit says that a limit has decided, which can be shown.
-func (s Source) HasLimit() bool { return !sources[s].none }
+func (s Source) HasLimit() bool { return !s.of().none }
 
 // String is "database", "memory", "lease", "fallback", "rule", "adjust" or "new_keys".
-func (s Source) String() string {
+func (s Source) String() string { return s.of().name }
+
+func (s Source) of() source {
 	if s < 0 || int(s) >= len(sources) {
-		return fmt.Sprintf("Source(%d)", int(s))
+		return source{name: fmt.Sprintf("Source(%d)", int(s))}
 	}
-	return sources[s].name
+	return sources[s]
 }
