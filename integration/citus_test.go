@@ -499,7 +499,7 @@ func TestCitusSweepResetViewsAndLimits(t *testing.T) {
 	}
 	_, err := pool.Exec(t.Context(), "select pglimit.allow('none', '7')")
 	wantCode(t, err, "22023")
-	places, err := semaphore.New(pools[1], semaphore.Config{Name: "none", FromTable: true, Timeout: time.Minute})
+	places, err := semaphore.New(pools[1], semaphore.Config{Name: "none", FromTable: true, Timeout: 30 * time.Second})
 	must(t, err)
 	if _, _, err := places.TryAcquire(t.Context(), "7"); !errors.Is(err, semaphore.ErrNotSet) {
 		t.Errorf("by a worker: %v, want ErrNotSet", err)
