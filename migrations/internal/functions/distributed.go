@@ -1,6 +1,7 @@
 package functions
 
 import (
+	"fmt"
 	"maps"
 	"path/filepath"
 	"regexp"
@@ -17,7 +18,7 @@ const distributedHead = `-- The functions that "pglimit distribute" puts in the 
 `
 
 // What Citus refuses in a statement on distributed tables, or does otherwise, and what stands there instead.
-var onNodes = []struct {
+var onNodes = [...]struct {
 	refused *regexp.Regexp
 	instead func(match []string) string
 }{
@@ -32,7 +33,7 @@ var onNodes = []struct {
 		},
 	},
 	{ // a volatile function
-		regexp.MustCompile(`pglimit\.clock_ns\(\) - now_ns between -pglimit\.step_ns\(\) and pglimit\.late_ns\(\)|abs\(pglimit\.clock_ns\(\) - now_ns\) <= pglimit\.step_ns\(\)`),
+		regexp.MustCompile(`pglimit\.clock_ns\(\) - now_ns between -pglimit\.step_ns\(\) and pglimit\.late_ns\(\)`),
 		func([]string) string { return "pglimit.is_now(now_ns, at_ns)" },
 	},
 	{ // The table of limits is on the coordinator.
@@ -60,12 +61,14 @@ func GenerateDistributed(migrations string) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	var applied [len(onNodes)]bool
 	for name, text := range plain {
 		if _, is := all[name]; is {
 			continue
 		}
 		changed := text
-		for _, rule := range onNodes {
+		for i, rule := range onNodes {
+			applied[i] = applied[i] || rule.refused.MatchString(changed)
 			changed = rule.refused.ReplaceAllStringFunc(changed, func(found string) string {
 				return rule.instead(rule.refused.FindStringSubmatch(found))
 			})
@@ -74,6 +77,9 @@ func GenerateDistributed(migrations string) (string, error) {
 			_, code, _ := strings.Cut(changed, "\ncreate or replace ")
 			all[name] = "-- See functions/" + name + ".sql.\ncreate or replace " + code
 		}
+	}
+	if i := slices.Index(applied[:], false); i >= 0 { // the statement reads otherwise now, and Citus would refuse it
+		return "", fmt.Errorf("no function has what is changed for Citus: %s", onNodes[i].refused)
 	}
 	objects, err := parse(all)
 	texts := []string{distributedHead}
