@@ -98,7 +98,7 @@ func sameGroup(t *testing.T, name string, got, want pglimit.Group) {
 func TestCitusGroupsAreExact(t *testing.T) {
 	t.Parallel()
 	pools := newDistributed(t)
-	limit := pglimit.PerSecond(100).WithBurst(20)
+	limit := pglimit.PerSecond(10).WithBurst(20)
 	config := pglimit.Config{Name: "test", Limit: limit, Timeout: 30 * time.Second}
 	limiters := []*pglimit.Limiter{newOnNodes(t, pools[0], config)}
 	untilStraight(t, limiters[0])

@@ -525,7 +525,7 @@ func TestCitusIsExactWhileShardsMove(t *testing.T) {
 	t.Parallel()
 	pools := newDistributed(t)
 	admin := newPool(t, databaseURL(pools[0]), 2)
-	limit, s := pglimit.PerSecond(40).WithBurst(5), strategies.TokenBucket{}
+	limit, s := pglimit.PerSecond(4).WithBurst(5), strategies.TokenBucket{}
 	block := &pglimit.Block{After: 1_000_000, Within: time.Hour, For: time.Second, Max: time.Second}
 	const callers, keys, places = 32, 4, 3
 	var held [keys]atomic.Int64

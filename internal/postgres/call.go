@@ -288,11 +288,14 @@ func isUndone(err error) bool { return Is(err, SerializationFailure) }
 //     after a millisecond, if deadlock_timeout is small; it may end any call that queues for a row in it, also one for a
 //     single key.
 //   - FeatureNotSupported: the tables were distributed, or a shard moved, under a call that had begun. (Or it is so for good.)
+//   - A query from a query on a shard: so says Citus where a call was sent to the node that had the key until a shard
+//     moved. It has no code of its own.
 //   - QueryCanceled due to user request: so Postgres reports a lock_timeout that ends just when the lock is granted, once
 //     in some ten thousand. (A statement_timeout has another message. Where messages are translated, this is not
 //     recognised, and the caller gets the error.)
 func passes(err error) bool {
 	var pg *pgconn.PgError
 	return Is(err, SerializationFailure, DeadlockDetected, FeatureNotSupported) ||
-		errors.As(err, &pg) && pg.Code == QueryCanceled && strings.HasSuffix(pg.Message, "due to user request")
+		errors.As(err, &pg) && (pg.Code == QueryCanceled && strings.HasSuffix(pg.Message, "due to user request") ||
+			pg.Message == "cannot execute a distributed query from a query on a shard")
 }

@@ -35,14 +35,17 @@ func TestLockOrderIsOneForAllCalls(t *testing.T) {
 }
 
 // What Postgres says of a lock_timeout that ends just when the lock is granted is no reason to give
-// up, nor is a deadlock. A statement_timeout is.
+// up, nor is a deadlock, or a shard that moves. A statement_timeout is.
 func TestAfterWhichErrorsTheNextTryMaySucceed(t *testing.T) {
 	t.Parallel()
 	for want, errs := range map[bool][]pgconn.PgError{
-		true: {{Code: "40001"}, {Code: "40P01"}, {Code: "57014", Message: "canceling statement due to user request"}},
+		true: {
+			{Code: "40001"}, {Code: "40P01"}, {Code: "57014", Message: "canceling statement due to user request"},
+			{Code: "XX000", Message: "cannot execute a distributed query from a query on a shard"},
+		},
 		false: {
 			{Code: "57014", Message: "canceling statement due to statement timeout"}, {Code: "55P03", Message: "canceling statement due to lock timeout"},
-			{Code: "42P01"}, {Code: "57P01", Message: "terminating connection due to administrator command"},
+			{Code: "42P01"}, {Code: "XX000"}, {Code: "57P01", Message: "terminating connection due to administrator command"},
 		},
 	} {
 		for i := range errs {
