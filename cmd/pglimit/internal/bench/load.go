@@ -27,7 +27,7 @@ func (c clock) now() time.Duration { return time.Since(c.base) }
 type load struct {
 	callers []*caller
 	clock   clock
-	sleep   func(time.Duration) // for the last stretch before an arrival: nanosleep
+	sleep   func(time.Duration) // for the last stretch before an arrival: wire.Nanosleep
 }
 
 // caller has at most one request under way.

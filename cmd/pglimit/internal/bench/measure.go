@@ -169,7 +169,7 @@ func (b *bench) newDrive(instances []instance, j job) *drive {
 	kept := newBudget(b.config.AuditDecisions, s.Callers)
 	d := &drive{
 		measured: measured{scenario: s, subject: j.subject, keys: keyNames(s.Keys)},
-		load:     &load{clock: newClock(), sleep: nanosleep},
+		load:     &load{clock: newClock(), sleep: wire.Nanosleep},
 		seed:     b.config.Seed,
 	}
 	stages := s.StagesFor(j.subject.Strategy)

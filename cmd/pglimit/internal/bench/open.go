@@ -3,6 +3,8 @@ package bench
 import (
 	"context"
 	"time"
+
+	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/wire"
 )
 
 // open runs an open loop: requests arrive when the schedule of their instance says, and
@@ -40,7 +42,7 @@ func (l *load) open(ctx context.Context, length time.Duration, schedules []*sche
 
 // dispatch sends each arrival when it is due, or as soon after as a caller is free.
 func (l *load) dispatch(ctx context.Context, w window, schedule *schedule, arrivals chan<- time.Duration, left *recorder) {
-	defer sleepPrecisely()()
+	defer wire.SleepPrecisely()()
 	over := time.After(w.until + drainTime - l.clock.now())
 	since, ok := schedule.arrival()
 	for ; ok && w.from+since < w.until; since, ok = schedule.arrival() {

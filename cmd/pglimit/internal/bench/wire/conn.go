@@ -3,6 +3,7 @@ package wire
 import (
 	"net"
 	"sync/atomic"
+	"time"
 )
 
 // settingUp is conn.setUp until the connection is set up.
@@ -15,7 +16,8 @@ const settingUp = -1
 // have a read waiting before it writes.
 type conn struct {
 	net.Conn
-	meter *Meter
+	meter   *Meter
+	latency time.Duration
 
 	_     [64]byte     // keeps what is written with each trip out of the cache lines of others
 	asked atomic.Bool  // something was written, and nothing read since
@@ -32,6 +34,11 @@ func (c *conn) Write(p []byte) (int, error) {
 func (c *conn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	if n > 0 && c.answered() {
+		// The whole latency lies between the server's answer and the caller. For the server it is the same as if half
+		// of it lay before the question. Who gives up meanwhile is heard when it is over.
+		if c.latency > 0 {
+			Nanosleep(c.latency)
+		}
 		c.trips.Add(1)
 	}
 	return n, err

@@ -3,9 +3,8 @@
 //
 //	wrap.go     puts the two below pgx
 //	meter.go    adds up what the connections counted
-//	conn.go     a connection that counts
-//	far.go      a connection whose answers come later
-//	pause.go    the wait for a late answer; pause_linux.go waits more precisely
+//	conn.go     a connection that counts, and whose answers may come later
+//	sleep_*.go  sleep as precisely as the system can
 //
 // Counting adds 7 ns to a round trip (BenchmarkRoundTrip).
 package wire

@@ -49,35 +49,6 @@ func TestLatencyAddsUp(t *testing.T) {
 	}
 }
 
-// hourAway returns a connection whose answers take an hour from now on.
-func hourAway(t *testing.T) *pgx.Conn {
-	t.Helper()
-	config, err := pgx.ParseConfig(serverURL(t))
-	must(t, err)
-	var m Meter
-	Wrap(&config.Config, &m, time.Nanosecond)
-	conn, err := pgx.ConnectConfig(t.Context(), config)
-	must(t, err)
-	t.Cleanup(func() { _ = conn.Close(context.Background()) })
-	connection, ok := conn.PgConn().Conn().(*far)
-	if !ok {
-		t.Fatalf("the connection is a %T", conn.PgConn().Conn())
-	}
-	connection.latency = time.Hour
-	return conn
-}
-
-// A context ends the wait for a late answer at once.
-func TestCancelledWhileAnAnswerIsHeldBack(t *testing.T) {
-	t.Parallel()
-	conn := hourAway(t)
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-	defer cancel()
-	if _, err := conn.Exec(ctx, "select 1"); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("%v, want %v", err, context.DeadlineExceeded)
-	}
-}
-
 // Dialling waits too, and no longer than the context.
 func TestCancelledWhileDialling(t *testing.T) {
 	t.Parallel()

@@ -3,6 +3,7 @@ package wire
 import (
 	"net"
 	"sync"
+	"time"
 )
 
 // Meter adds up the round trips of many connections. Each connection counts for itself, so that
@@ -58,8 +59,8 @@ func (c *Count) add(one *conn) {
 	c.Connections++
 }
 
-func (m *Meter) add(raw net.Conn) *conn {
-	c := &conn{Conn: raw, meter: m}
+func (m *Meter) add(raw net.Conn, latency time.Duration) *conn {
+	c := &conn{Conn: raw, meter: m, latency: latency}
 	c.setUp.Store(settingUp)
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -10,7 +10,7 @@ import (
 )
 
 // Wrap makes every connection that is opened with the config from now on count its round trips
-// on the meter, and get each answer later by the latency. Zero or less: no later.
+// on the meter, and get each answer later by the latency.
 //
 // It hooks config.DialFunc and config.AfterConnect, and calls the ones that were there. (For a
 // pool, pass &pool.ConnConfig.Config.) Fallbacks, TLS and Unix sockets work as before. Call it
@@ -20,7 +20,7 @@ import (
 //
 // The latency is that of a round trip. It delays what is read first after a write, so statements
 // that are sent together wait once. A new connection waits once more, for the handshake of TCP.
-// A context that ends meanwhile is obeyed at once.
+// A context that ends meanwhile is obeyed when the answer has come.
 func Wrap(config *pgconn.Config, m *Meter, latency time.Duration) {
 	dial, after := config.DialFunc, config.AfterConnect
 	config.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
@@ -28,14 +28,11 @@ func Wrap(config *pgconn.Config, m *Meter, latency time.Duration) {
 		if err != nil {
 			return nil, err
 		}
-		if latency <= 0 {
-			return m.add(raw), nil
-		}
 		if err := sleep(ctx, latency); err != nil {
 			_ = raw.Close() // the error that counts is the context's
 			return nil, err
 		}
-		return &far{conn: m.add(raw), latency: latency, pause: newPause()}, nil
+		return m.add(raw, latency), nil
 	}
 	config.AfterConnect = func(ctx context.Context, pg *pgconn.PgConn) error {
 		if after != nil {
