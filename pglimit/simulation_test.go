@@ -23,7 +23,7 @@ import (
 
 var (
 	firstSeed = flag.Uint64("seed", 1, "the first seed of TestSimulation")
-	seeds     = flag.Uint64("seeds", 200, "how many seeds TestSimulation tries")
+	seeds     = flag.Uint64("seeds", 2000, "how many seeds TestSimulation tries; a tenth of them with -short")
 )
 
 // Callers of a few processes ask for a few keys in every way there is, with any stages, of a server that is slow, down,
@@ -33,7 +33,11 @@ var (
 // The draws of a seed are the same each time. The order of goroutines is not, so a seed that fails may need some runs.
 func TestSimulation(t *testing.T) {
 	t.Parallel()
-	for seed := *firstSeed; seed < *firstSeed+*seeds && !t.Failed(); seed++ {
+	tries := *seeds
+	if testing.Short() {
+		tries = max(1, tries/10)
+	}
+	for seed := *firstSeed; seed < *firstSeed+tries && !t.Failed(); seed++ {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newSimulation(t, seed)
