@@ -1,0 +1,205 @@
+package answer
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/format"
+	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/result"
+)
+
+// What strategies are compared by in a load.
+const (
+	Grants    = "grants/s"
+	Denials   = "denials/s"
+	Decisions = "decisions/s"
+	Latency   = "p99"    // of an open loop, whose rate is given. Microseconds, the least is best
+	Granted   = "tokens" // of the write-up's experiment: granted, which may be at most Scenario.AtMost
+)
+
+// Load is a row of the answer.
+type Load struct {
+	Scenario result.Scenario
+	Unit     string // of the figures: Grants, …
+	Cells    []Cell // one for each of Answer.Strategies
+}
+
+// Cell is one strategy under one load, all rounds.
+type Cell struct {
+	Strategy string
+	Ran      bool // if not, nothing else is set
+	Figure   result.Figure
+	P99      result.Figure // of grants, denials or decisions, as the figure. Microseconds
+
+	Best   bool // the best median of those without a fault
+	Close  bool // too close to the best to call
+	Faulty bool // it decided wrongly, or failed often
+
+	// Contended: more than 5 % of the requests were denied only because another caller held the row. That is no feat, so
+	// such a strategy is not the best of the load if there is another.
+	Contended bool
+
+	faults []string
+}
+
+// Staged says that the load is that of another row, with the default stages of a Limiter.
+func (l Load) Staged() bool { return l.Scenario.StagesOf != "" }
+
+// Cell of that strategy.
+func (l Load) Cell(strategy string) Cell {
+	i := slices.IndexFunc(l.Cells, func(c Cell) bool { return c.Strategy == strategy })
+	if i < 0 {
+		return Cell{Strategy: strategy}
+	}
+	return l.Cells[i]
+}
+
+func loadOf(g result.Group, strategies []string) Load {
+	l := Load{Scenario: g.Scenario, Unit: unitOf(g.Scenario)}
+	least := 1.0 // share of failed requests of any
+	for _, row := range g.Rows {
+		least = min(least, failed(row))
+	}
+	for _, name := range strategies {
+		row, ran := g.Row(name)
+		c := Cell{Strategy: name, Ran: ran}
+		if ran {
+			c.Figure, c.P99 = row.Figure(l.figure), row.Figure(l.p99)
+			c.Contended = row.Figure(result.Run.ContendedShare).Median > 0.05
+			c.faults = faultsOf(g.Scenario, row, least)
+			c.Faulty = len(c.faults) > 0
+		}
+		l.Cells = append(l.Cells, c)
+	}
+	l.mark()
+	return l
+}
+
+func unitOf(s result.Scenario) string {
+	switch {
+	case s.AtMost > 0:
+		return Granted
+	case s.Parameters.Loop == "open":
+		return Latency
+	case s.CompareBy == result.ByGrants:
+		return Grants
+	case s.CompareBy == result.ByDenials:
+		return Denials
+	}
+	return Decisions
+}
+
+func (l Load) figure(run result.Run) float64 {
+	switch l.Unit {
+	case Granted:
+		return float64(run.Granted)
+	case Latency:
+		return l.p99(run)
+	}
+	return l.Scenario.Main(run)
+}
+
+func (l Load) p99(run result.Run) float64 {
+	latency := run.Latency
+	if l.Scenario.AtMost == 0 && l.Scenario.CompareBy == result.ByGrants {
+		latency = run.GrantLatency
+	} else if l.Scenario.CompareBy == result.ByDenials {
+		latency = run.DenialLatency
+	}
+	return latency.Known(latency.P99)
+}
+
+// mark the best, and those that are too close to it.
+func (l Load) mark() {
+	var best *Cell
+	for i := range l.Cells {
+		c := &l.Cells[i]
+		if c.Ran && !c.Faulty && c.Figure.Runs > 0 && (best == nil || l.better(*c, *best)) {
+			best = c
+		}
+	}
+	if best == nil {
+		return
+	}
+	best.Best = true
+	for i := range l.Cells {
+		c := &l.Cells[i]
+		c.Close = c != best && c.Ran && !c.Faulty && c.Contended == best.Contended && TooClose(c.Figure, best.Figure)
+	}
+}
+
+func (l Load) better(a, b Cell) bool {
+	if a.Contended != b.Contended {
+		return b.Contended
+	}
+	return l.ratio(a, b) > 1
+}
+
+// ratio says how many times as good a is as b. NaN: one of them is not known.
+func (l Load) ratio(a, b Cell) float64 {
+	if l.Unit == Latency {
+		a, b = b, a
+	}
+	if a.Figure.Median == 0 && b.Figure.Median == 0 {
+		return 1
+	}
+	return a.Figure.Median / b.Figure.Median
+}
+
+// Ratio says how many times as good the strategy is as the other under this load: 2 is twice the grants per second, or
+// half the latency. NaN: one of them has no figure.
+func (l Load) Ratio(strategy, other string) float64 {
+	a, b := l.Cell(strategy), l.Cell(other)
+	if a.Figure.Runs == 0 || b.Figure.Runs == 0 {
+		return math.NaN()
+	}
+	return l.ratio(a, b)
+}
+
+// failed is the share of the row's requests that ended in an error.
+func failed(row result.Row) float64 {
+	var failed, all int64
+	for _, run := range row.Runs {
+		failed += run.Failed()
+		all += run.Failed() + run.Decisions
+	}
+	return float64(failed) / float64(max(1, all))
+}
+
+// faultsOf a strategy, in words. Failures are a fault if they are most requests, or more than one in a thousand and three
+// times as many as those of the strategy with the least: a restart of the server is nobody's fault.
+func faultsOf(s result.Scenario, row result.Row, least float64) (list []string) {
+	var over, undue, tooMany int64
+	for _, run := range row.Runs {
+		if run.Audit != nil {
+			over = max(over, run.Audit.OverTokens)
+			undue += run.Audit.DenialsNotDue
+		}
+		if s.AtMost > 0 {
+			tooMany = max(tooMany, run.Granted-s.AtMost)
+		}
+	}
+	say := func(is bool, format string, figure any) {
+		if is {
+			list = append(list, fmt.Sprintf(format, figure))
+		}
+	}
+	say(over > 0, "over by %s", format.Plural(over, "token"))
+	say(tooMany > 0 && over == 0, "granted %s too many", format.Plural(tooMany, "token"))
+	say(undue > 0, "%s undue", format.Plural(undue, "denial"))
+	share := failed(row)
+	say(share > 0.5 || share > 0.001 && share > 3*least, "%s of the requests failed", format.Percent(share))
+	return list
+}
+
+func (a *Answer) nameFaults() {
+	for _, l := range a.Loads {
+		for _, c := range l.Cells {
+			if c.Faulty {
+				a.Faults = append(a.Faults, c.Strategy+", "+l.Scenario.Title+": "+strings.Join(c.faults, ", "))
+			}
+		}
+	}
+}
