@@ -160,7 +160,7 @@ func reserve(name string) (unused func(), err error) {
 
 func (a *app) writeReport(name string, measured result.Report) error {
 	var page strings.Builder
-	if err := report.Write(&page, measured, text.Headline(measured), text.Advice(measured)); err != nil {
+	if err := report.Write(&page, measured); err != nil {
 		return fmt.Errorf("--report: %w", err)
 	}
 	if err := os.WriteFile(name, []byte(page.String()), 0o644); err != nil { //nolint:gosec // a page for others to read

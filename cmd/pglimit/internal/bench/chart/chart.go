@@ -1,65 +1,67 @@
-// Package chart draws small pictures of numbers as SVG inside HTML: lines over time or over
-// percentiles, and bars. A picture needs no script and nothing from elsewhere, can be told
-// apart without colours, and brings its numbers along as a table.
+// Package chart draws bars and lines as SVG, one panel at a time. A panel is as wide as a phone; a page lays several out
+// in a grid. It has no colours and no fonts: the page that shows it styles the classes.
 //
-//	chart.go    what all pictures have in common
-//	lines.go    lines over an axis; layout.go places them, limit.go the lines across;
-//	            path.go writes them as SVG has it
-//	bars.go     one bar per name
-//	scale.go    from numbers to places, and where the ticks are
-//	unit.go     how numbers are written
-//	style.go    dashes and markers
-//	table.go    the numbers behind a picture
+//	chart.go   what a panel consists of
+//	bars.go    bars beside each other, each with its figure
+//	lines.go   lines over an axis
+//	scale.go   linear, of time, logarithmic, and by nines
 //
-// The page that shows pictures includes [CSS] once. It sets the variables --bg and --text
-// itself if it wants other colours for both.
+// Classes: grid (thin lines of the axis), limit (a line that matters), bar, spread (from the lowest to the highest), line,
+// dot; of text name, value, mark, axis; and s1, s2, … for a series, which set its colour.
 package chart
 
 import (
-	"bytes"
-	_ "embed"
+	"fmt"
 	"html/template"
+	"math"
+	"strconv"
+	"strings"
+	"unicode/utf8"
 )
 
-// Picture is a figure to be shown.
-type Picture interface {
-	// HTML is one figure element: caption, legend, SVG and table.
-	HTML() (template.HTML, error)
+// Width of a panel, in its own units.
+const Width = 360
 
-	// Empty says that there is no number to draw.
-	Empty() bool
+// Series is how many there are to tell apart: s1 to s8.
+const Series = 8
+
+// Class of the i-th series, from 0.
+func Class(i int) string { return "s" + strconv.Itoa(i%Series+1) }
+
+// wide is about how wide a text is.
+func wide(text string) float64 { return 7.5 * float64(utf8.RuneCountInString(text)) }
+
+// panel is the SVG so far.
+type panel struct{ out strings.Builder }
+
+// newPanel begins one. The title and the description are for readers who do not see it.
+func newPanel(height float64, title, description string) *panel {
+	p := &panel{}
+	fmt.Fprintf(&p.out, `<svg viewBox="0 0 %d %s" role="img"><title>%s</title><desc>%s</desc>`, Width, number(height), escape(title), escape(description))
+	return p
 }
 
-var (
-	//go:embed chart.html
-	figureText string
-	//go:embed chart.css
-	cssText string
-
-	figureTemplate = template.Must(template.New("figure").Parse(figureText))
-)
-
-// CSS of all pictures, for light and dark screens and for paper.
-func CSS() template.CSS {
-	return template.CSS(cssText) //nolint:gosec // the text is embedded
+func (p *panel) done() template.HTML {
+	return template.HTML(p.out.String() + "</svg>") //nolint:gosec // all text in it was escaped
 }
 
-// figure is what the template shows.
-type figure struct {
-	ID, Title, Caption, Description string
-	Width, Height                   float64
-	Legend                          []swatch
-	Plot                            *plot
-	Bars                            []placedBar
-	Table                           table
+func (p *panel) rect(class string, x, y, width, height float64) {
+	fmt.Fprintf(&p.out, `<rect class="%s" x="%s" y="%s" width="%s" height="%s" rx="2"/>`, class, number(x), number(y), number(width), number(height))
 }
 
-func (f figure) html() (template.HTML, error) {
-	var out bytes.Buffer
-	err := figureTemplate.Execute(&out, f)
-	return template.HTML(out.String()), err //nolint:gosec // html/template has escaped it
+func (p *panel) rule(class string, x1, y1, x2, y2 float64) {
+	fmt.Fprintf(&p.out, `<path class="%s" d="M%s %sL%s %s"/>`, class, number(x1), number(y1), number(x2), number(y2))
 }
 
-// width of the pictures in the units of their SVG. On a telephone 360 pixels wide a unit
-// becomes 0.8 pixels, which leaves the text readable.
-const width = 400
+// text whose anchor, start, middle or end, is at x.
+func (p *panel) text(class, anchor string, x, y float64, text string) {
+	fmt.Fprintf(&p.out, `<text class="%s" text-anchor="%s" x="%s" y="%s">%s</text>`, class, anchor, number(x), number(y), escape(text))
+}
+
+// number has at most one decimal.
+func number(f float64) string { return strconv.FormatFloat(math.Round(10*f)/10, 'f', -1, 64) }
+
+func escape(text string) string { return template.HTMLEscapeString(text) }
+
+// known says that a figure can be drawn.
+func known(f float64) bool { return !math.IsNaN(f) && !math.IsInf(f, 0) }

@@ -8,130 +8,127 @@ import (
 	"strings"
 )
 
-// Lines is a picture of several series over one axis.
+// Lines is a panel of lines.
 type Lines struct {
-	ID      string // unique in the page
-	Title   string
-	Caption string // what to see in the picture, and what would be bad
+	Title string
+	X, Y  Axis
+	Lines []Line
 
-	X, Y   Axis
-	Series []Series
-
-	// Limits are numbers of the y axis with a line of their own.
-	Limits []Limit
-
-	// Changes are places of the x axis where something else begins.
-	Changes []Change
-
-	// Step: a number holds since the point before, as counts per interval do.
-	Step bool
+	Limit Mark   // across the panel. 0: there is none
+	Begin []Mark // where something else begins, on the x axis
 }
 
-// Axis of a picture.
+// Axis of a panel.
 type Axis struct {
-	Label string // what the numbers are: "grants per second"
-	Unit  Unit
+	Label string // what the figures are
 	Scale Scale
+	Text  func(float64) string
 }
 
-// Series is one line.
-type Series struct {
+// Line of one series.
+type Line struct {
 	Name   string
-	Style  int // 1 to Styles
+	Class  string
 	Points []Point
 }
 
-// Point of a line. The line has a gap where Y is NaN or has no place on the axis.
+// Point of a line. One that has no place on an axis, such as 0 on a logarithmic one, is left out.
 type Point struct{ X, Y float64 }
 
-// Limit is a line across the picture.
-type Limit struct {
-	Y     float64
-	Label string // "the limit: 5 in 10 s"
+// Mark on an axis.
+type Mark struct {
+	At    float64
+	Label string
 }
 
-// Change is a mark on the x axis.
-type Change struct {
-	X     float64
-	Label string // what begins here: "50/s"
+// seen are the points with a place in the panel.
+func (l Lines) seen(line Line) []Point {
+	return slices.DeleteFunc(slices.Clone(line.Points), func(p Point) bool {
+		return !known(l.X.Scale.measure(p.X)) || !known(l.Y.Scale.measure(p.Y))
+	})
 }
 
-// Empty says that no series has a point with a place in the picture.
+// Empty says that there is nothing to see: no line has two points, or all are 0.
 func (l Lines) Empty() bool {
-	x, y := l.spans()
-	for _, series := range l.Series {
-		if series.seen(x, y) {
-			return false
+	return !slices.ContainsFunc(l.Lines, func(line Line) bool {
+		points := l.seen(line)
+		return len(points) > 1 && slices.ContainsFunc(points, func(p Point) bool { return p.Y != 0 })
+	})
+}
+
+// SVG of the lines. It is empty where there is nothing to see.
+func (l Lines) SVG() template.HTML {
+	if l.Empty() {
+		return ""
+	}
+	const height, top, bottom, gap = 160.0, 8.0, 138.0, 6.0
+	var xs, ys []float64
+	for _, line := range l.Lines {
+		for _, p := range l.seen(line) {
+			xs, ys = append(xs, p.X), append(ys, p.Y)
 		}
 	}
-	return true
-}
-
-// seen says that a series has a point with a place in the picture.
-func (s Series) seen(x, y span) bool {
-	return slices.ContainsFunc(s.Points, func(p Point) bool { return x.takes(p.X) && y.takes(p.Y) })
-}
-
-// HTML is the figure.
-func (l Lines) HTML() (template.HTML, error) {
-	f := figure{
-		ID: l.ID, Title: l.Title, Caption: l.Caption, Description: l.description(),
-		Width: width, Height: height, Plot: l.plot(), Table: l.table(),
+	if l.Limit.At != 0 {
+		ys = append(ys, l.Limit.At)
 	}
-	x, y := l.spans()
-	for _, series := range l.Series {
-		name := series.Name
-		if !series.seen(x, y) {
-			name += " (none)"
-		}
-		f.Legend = append(f.Legend, newSwatch(name, series.Style))
+	x, y := newSpan(l.X.Scale, xs, l.X.Scale != Nines), newSpan(l.Y.Scale, ys, false)
+	left := 0.0
+	for _, tick := range y.ticks {
+		left = math.Max(left, wide(l.Y.Text(tick))+gap)
 	}
-	return f.html()
-}
+	x.from, x.to, y.from, y.to = left, Width-20, bottom, top
 
-// spans of both axes.
-func (l Lines) spans() (x, y span) {
-	var xs, ys, limits []float64
-	for _, series := range l.Series {
-		for _, point := range series.Points {
-			if drawable(point.X) && drawable(point.Y) {
-				xs, ys = append(xs, point.X), append(ys, point.Y)
-			}
+	p := newPanel(height, l.Title, l.description())
+	for _, tick := range y.ticks {
+		p.rule("grid", left, y.at(tick), x.to, y.at(tick))
+		p.text("axis", "end", left-gap, y.at(tick)+4, l.Y.Text(tick))
+	}
+	free := 0.0 // from there on, so that labels do not overlap
+	for _, tick := range x.ticks {
+		text := l.X.Text(tick)
+		if half := wide(text) / 2; x.at(tick)-half >= free {
+			p.text("axis", "middle", x.at(tick), bottom+15, text)
+			free = x.at(tick) + half + gap
 		}
 	}
-	for _, limit := range l.Limits {
-		limits = append(limits, limit.Y)
+	for _, mark := range l.Begin {
+		p.rule("begin", x.at(mark.At), top, x.at(mark.At), bottom)
+		p.text("axis", "start", x.at(mark.At)+4, top+9, mark.Label)
 	}
-	return newSpan(l.X.Scale, l.X.Unit, xs, nil), newSpan(l.Y.Scale, l.Y.Unit, ys, limits)
+	if l.Limit.At != 0 {
+		p.rule("limit", left, y.at(l.Limit.At), x.to, y.at(l.Limit.At))
+		p.text("axis", "end", x.to, y.at(l.Limit.At)-5, l.Limit.Label)
+	}
+	for _, line := range slices.Backward(l.Lines) { // the first, which matters most, lies on top
+		points := l.seen(line)
+		p.line(points, line.Class, l.X.Scale != Nines && len(points) <= 12, x, y)
+	}
+	return p.done()
 }
 
-// description says for those who do not see the picture what each line does.
+func (p *panel) line(points []Point, class string, dots bool, x, y span) {
+	path := strings.Builder{}
+	for i, point := range points {
+		place := number(x.at(point.X)) + " " + number(y.at(point.Y))
+		path.WriteString(map[bool]string{true: "M", false: "L"}[i == 0] + place)
+		if dots {
+			p.rule("dot "+class, x.at(point.X), y.at(point.Y), x.at(point.X), y.at(point.Y))
+		}
+	}
+	fmt.Fprintf(&p.out, `<path class="line %s" d="%s"/>`, class, path.String())
+}
+
+// description says what each line does.
 func (l Lines) description() string {
-	var out strings.Builder
-	fmt.Fprintf(&out, "%s, over %s.", l.Y.Label, l.X.Label)
-	for _, limit := range l.Limits {
-		fmt.Fprintf(&out, " A line at %s: %s.", l.Y.Unit.Text(limit.Y), limit.Label)
+	out := []string{l.Y.Label + ", by " + l.X.Label}
+	if l.Limit.At != 0 {
+		out = append(out, l.Limit.Label)
 	}
-	x, y := l.spans()
-	for _, series := range l.Series {
-		least, most, last := math.NaN(), math.NaN(), math.NaN()
-		for _, point := range series.Points {
-			if x.takes(point.X) && y.takes(point.Y) {
-				last = point.Y
-				if math.IsNaN(least) {
-					least, most = last, last
-				}
-				least, most = math.Min(least, last), math.Max(most, last)
-			}
-		}
-		switch {
-		case math.IsNaN(last):
-			fmt.Fprintf(&out, " %s: nothing.", series.Name)
-		case least == most:
-			fmt.Fprintf(&out, " %s: always %s.", series.Name, l.Y.Unit.Text(last))
-		default:
-			fmt.Fprintf(&out, " %s: %s to %s, %s at the end.", series.Name, l.Y.Unit.Text(least), l.Y.Unit.Text(most), l.Y.Unit.Text(last))
+	for _, line := range l.Lines {
+		if points := l.seen(line); len(points) > 0 {
+			first, last := points[0], points[len(points)-1]
+			out = append(out, fmt.Sprintf("%s: %s at %s, %s at %s", line.Name, l.Y.Text(first.Y), l.X.Text(first.X), l.Y.Text(last.Y), l.X.Text(last.X)))
 		}
 	}
-	return out.String()
+	return strings.Join(out, "; ")
 }

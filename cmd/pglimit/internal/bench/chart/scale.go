@@ -7,157 +7,122 @@ type Scale int
 
 // The scales.
 const (
-	Linear     Scale = iota // from 0, or from the least number if that is below it
-	Log                     // by powers of ten; 0 and less cannot be drawn
-	Percentile              // 0, 50, 90, 99, 99.9, 99.99: every step is ten times as rare
+	Linear Scale = iota // from 0
+	Time                // from 0 to the last figure, with ticks at 10 s, 30 s, 1 m
+	Log                 // 0 and less cannot be drawn
+	Nines               // 50, 90, 99, 99.9: each step is ten times as rare. 100 cannot be drawn
 )
 
-// span is an axis as it is drawn: numbers from low to high lie between two places.
-type span struct {
-	scale     Scale
-	low, high float64
-	from, to  float64 // places
-	ticks     []float64
-}
-
-// newSpan around the values. limits get some room above them for their label.
-func newSpan(scale Scale, unit Unit, values, limits []float64) span {
-	s := span{scale: scale, low: math.Inf(1), high: math.Inf(-1)}
-	for _, v := range append(append([]float64(nil), values...), limits...) {
-		if s.takes(v) {
-			s.low, s.high = math.Min(s.low, v), math.Max(s.high, v)
-		}
-	}
-	if s.low > s.high {
-		s.low, s.high = 1, 1
-	}
-	switch scale {
-	case Percentile:
-		s.low, s.high = 0, 99.99
-		s.ticks = []float64{0, 50, 90, 99, 99.9, 99.99}
-	case Log:
-		s.logTicks()
-	default:
-		s.linearTicks(unit, limits)
-	}
-	return s
-}
-
-// takes says whether a number has a place on the scale.
-func (s span) takes(v float64) bool {
+// measure of a figure along the axis. NaN: it cannot be drawn.
+func (s Scale) measure(v float64) float64 {
 	switch {
-	case !drawable(v):
-		return false
-	case s.scale == Log:
-		return v > 1e-100
-	case s.scale == Percentile:
-		return v >= 0 && v <= 99.99+1e-9
-	}
-	return true
-}
-
-// at is the place of a number.
-func (s span) at(v float64) float64 {
-	low, high := s.measure(s.low), s.measure(s.high)
-	return s.from + (s.measure(v)-low)/(high-low)*(s.to-s.from)
-}
-
-func (s span) measure(v float64) float64 {
-	switch s.scale {
-	case Log:
+	case s == Log && v <= 0 || s == Nines && (v < 50 || v >= 100):
+		return math.NaN()
+	case s == Log:
 		return math.Log10(v)
-	case Percentile:
+	case s == Nines:
 		return -math.Log10(1 - v/100)
 	}
 	return v
 }
 
-func (s *span) linearTicks(unit Unit, limits []float64) {
-	s.low = math.Min(0, s.low)
-	if unit == Percent && s.high > 40 && s.high < 100 {
-		s.high = 100
-	}
-	if s.high <= s.low {
-		s.high = s.low + 1
-	}
-	step := niceStep((s.high-s.low)/5, unit)
-	if unit == Percent && s.high == 100 {
-		step = 25
-	}
-	s.low = math.Floor(s.low/step+1e-9) * step
-	if unit != Seconds { // time ends where it ends
-		s.high = math.Ceil(s.high/step-1e-9) * step
-	}
-	for _, limit := range limits {
-		if s.takes(limit) && limit > s.low+0.88*(s.high-s.low) {
-			s.high += step
-		}
-	}
-	for i := 0; ; i++ {
-		tick := s.low + float64(i)*step
-		if tick > s.high+step/1e6 || i > 20 {
-			return
-		}
-		s.ticks = append(s.ticks, tick)
-	}
+// span is the part of an axis that a panel shows.
+type span struct {
+	scale     Scale
+	low, high float64   // figures at both ends
+	ticks     []float64 // between them
+	from, to  float64   // places of both ends
 }
 
-// niceStep is the least step that people count in, and that is not below the given one.
-func niceStep(least float64, unit Unit) float64 {
-	if unit == Seconds && least > 5 {
-		for _, step := range []float64{10, 15, 30, 60, 120, 300, 600, 1200, 3600} {
-			if step >= least {
+// newSpan around the figures. exact ends where they end; otherwise at the next tick.
+func newSpan(scale Scale, figures []float64, exact bool) span {
+	s := span{scale: scale, low: math.Inf(1), high: math.Inf(-1)}
+	for _, f := range figures {
+		if known(scale.measure(f)) {
+			s.low, s.high = math.Min(s.low, f), math.Max(s.high, f)
+		}
+	}
+	if s.low > s.high {
+		s.low, s.high = 1, 1
+	}
+	var ticks []float64
+	switch scale {
+	case Linear, Time:
+		s.low, s.high = math.Min(0, s.low), math.Max(s.high, 1e-9)
+		step := step(scale, (s.high-s.low)/4)
+		for tick := math.Floor(s.low/step) * step; tick < s.high+step; tick += step {
+			ticks = append(ticks, tick)
+		}
+	case Log:
+		ticks = logTicks(s.low, s.high)
+	case Nines:
+		s.low, ticks = 50, []float64{50, 90, 99, 99.9, 99.99}
+	}
+	if !exact {
+		first, last := ticks[0], ticks[len(ticks)-1]
+		for _, tick := range ticks {
+			if tick <= s.low {
+				first = tick
+			}
+			if tick >= s.high {
+				last = math.Min(last, tick)
+			}
+		}
+		s.low, s.high = first, last
+	}
+	for _, tick := range ticks {
+		if tick >= s.low && tick <= s.high*(1+1e-9) {
+			s.ticks = append(s.ticks, tick)
+		}
+	}
+	return s
+}
+
+// step between ticks: the least round one that is not below the given.
+func step(scale Scale, least float64) float64 {
+	if scale == Time {
+		for _, step := range []float64{1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 1800} {
+			if step >= least && least > 0.5 {
 				return step
 			}
 		}
 	}
 	power := math.Pow(10, math.Floor(math.Log10(least)))
 	for _, factor := range []float64{1, 2, 5} {
-		if factor*power >= least*0.999 {
+		if factor*power >= least {
 			return factor * power
 		}
 	}
 	return 10 * power
 }
 
-func (s *span) logTicks() {
-	low, high := math.Floor(math.Log10(s.low)), math.Ceil(math.Log10(s.high))
-	factors := []float64{1}
-	switch {
-	case s.high < 3*s.low:
-		factors = []float64{1, 1.5, 2, 3, 5, 7}
-		low, high = low-1, high+1 // room to choose from
-	case high-low <= 2:
-		factors = []float64{1, 2, 5}
-	}
-	every := math.Max(1, math.Ceil((high-low)/6))
-	var ticks []float64
-	for power := low; power <= high; power += every {
-		for _, factor := range factors {
-			ticks = append(ticks, factor*math.Pow(10, power))
+// logTicks around both figures, at most seven: 1, 2, 5, 10 if they are near each other, else powers of ten.
+func logTicks(low, high float64) []float64 {
+	for _, factors := range [][]float64{{1, 2, 5}, {1}} {
+		var ticks []float64
+		for power := math.Floor(math.Log10(low)); power <= math.Ceil(math.Log10(high)); power++ {
+			for _, factor := range factors {
+				ticks = append(ticks, factor*math.Pow(10, power))
+			}
+		}
+		for len(ticks) > 2 && ticks[1] <= low {
+			ticks = ticks[1:]
+		}
+		for len(ticks) > 2 && ticks[len(ticks)-2] >= high {
+			ticks = ticks[:len(ticks)-1]
+		}
+		if len(ticks) <= 7 || len(factors) == 1 {
+			return ticks
 		}
 	}
-	// The frame begins at the last tick that is not above the numbers, and ends at the
-	// first one that is not below them.
-	first, last := 0, len(ticks)-1
-	for first+1 < len(ticks) && ticks[first+1] <= s.low {
-		first++
+	return nil
+}
+
+// at is the place of a figure. NaN: it has none.
+func (s span) at(figure float64) float64 {
+	low, high := s.scale.measure(s.low), s.scale.measure(s.high)
+	if low == high {
+		return (s.from + s.to) / 2
 	}
-	for last-1 > first && ticks[last-1] >= s.high {
-		last--
-	}
-	// Noise must not fill the frame.
-	for least := min(3, len(factors)); last-first+1 < least; {
-		if last+1 < len(ticks) {
-			last++
-		} else {
-			first--
-		}
-	}
-	s.ticks = ticks[first : last+1]
-	s.low, s.high = s.ticks[0], math.Max(s.high, s.ticks[len(s.ticks)-1])
-	if s.low == s.high {
-		s.high = s.low * 10
-		s.ticks = []float64{s.low, s.high}
-	}
+	return s.from + (s.scale.measure(figure)-low)/(high-low)*(s.to-s.from)
 }

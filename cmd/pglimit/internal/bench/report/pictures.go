@@ -1,155 +1,268 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"html/template"
+	"maps"
+	"math"
 	"slices"
 	"strconv"
-	"strings"
 
+	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/answer"
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/chart"
+	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/format"
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/result"
 )
 
-// album is the pictures of one scenario.
-type album struct {
-	id       string
-	scenario result.Scenario
-	lines    []line
-	grain    float64 // of moments, in seconds; 0: as they are
-	drawn    int
+// figure is a picture of several panels.
+type figure struct {
+	Title, Caption string
+	Keys           []key
+	Panels         []panel
 }
 
-// line is a strategy in the pictures, with its typical run.
-type line struct {
-	strategy  string
-	style     int
-	row       result.Row
-	run       result.Run
-	intervals []interval
+// key of a series in the legend.
+type key struct{ Name, Class string }
+
+type panel struct {
+	Title, Unit string
+	SVG         template.HTML
+	Numbers     table
 }
 
-// drawer makes a picture, or nil if there is nothing to see.
-type drawer interface {
-	draw(a *album, id, number string) chart.Picture
+// drawn are the figures that have a panel.
+func drawn(all ...*figure) []*figure {
+	return slices.DeleteFunc(all, func(f *figure) bool { return len(f.Panels) == 0 })
 }
 
-// numbered is a picture with its number in the write-up's dashboard. No number: none.
-type numbered struct {
-	number string
-	drawer
+func (d drawing) pictures() []*figure {
+	return drawn(d.bars(), d.experiment(), d.capacity(), d.latency("How long an answer takes", false))
 }
 
-// chapter is pictures under one heading.
-type chapter struct {
-	title, about string
-	pictures     []numbered
-}
-
-func newAlbum(id string, g result.Group) *album {
-	a := &album{id: id, scenario: g.Scenario}
-	styles := stylesOf(g)
-	for _, row := range g.Rows {
-		run := row.Typical(g.Scenario)
-		a.lines = append(a.lines, line{
-			strategy: row.Strategy, style: styles[row.Strategy], row: row, run: run,
-			intervals: thin(run.Series, factor(len(run.Series), mostPoints)),
-		})
-		a.grain = max(a.grain, grain(run.Series))
+func (d drawing) folded() []*figure {
+	throughput, worst := &figure{Title: "Throughput over time"}, &figure{Title: "Slowest answers over time"}
+	for _, g := range d.groups {
+		throughput.add(d.overTime(g, "", numbers, decisions), "decisions/s", fewest)
+		worst.add(d.overTime(g, "", micros, slowest), "of each interval", fewest)
 	}
-	// Solid lines first: the dashed ones after them leave gaps to see them through.
-	slices.SortStableFunc(a.lines, func(a, b line) int { return a.style - b.style })
-	return a
+	return drawn(d.latency("How long an answer takes, with the stages", true), throughput, worst)
 }
 
-// chapters of a scenario.
-func (a *album) chapters() []chapter {
-	if a.scenario.AtMost > 0 {
-		return dashboard
-	}
-	return []chapter{
-		{title: "Throughput and the limit", pictures: plain(grantedOverTime, deniedOverTime, failedOverTime, grantedShare, limitPicture{})},
-		{title: "Latency", pictures: plain(grantCurve, denialCurve, grantP50, grantP99, denialP50, denialP99, grantMean, denialMean, grantMax, denialMax)},
-		{title: "Cost and totals", pictures: plain(tripsOverTime, walOverTime, deadlocksOverTime, meanInAll, grantedInAll, deniedInAll, grantedPercent, deniedPercent, failedPercent)},
-	}
-}
+// The axes of the figures.
+var (
+	numbers = chart.Axis{Text: format.Number}
+	micros  = chart.Axis{Text: format.Micros, Scale: chart.Log}
+)
 
-func plain(drawers ...drawer) []numbered {
-	var all []numbered
-	for _, d := range drawers {
-		all = append(all, numbered{drawer: d})
-	}
-	return all
-}
-
-func (a *album) draw(all []numbered) ([]template.HTML, error) {
-	var figures []template.HTML
-	for _, n := range all {
-		a.drawn++
-		picture := n.draw(a, a.id+"-"+strconv.Itoa(a.drawn), n.number)
-		if picture == nil || picture.Empty() {
-			continue
+// bars show which strategy, and by how much.
+func (d drawing) bars() *figure {
+	f := &figure{Title: "Which, and by how much"}
+	seen := map[string]bool{}
+	for _, l := range d.loads {
+		write := format.Number
+		if l.Unit == answer.Latency {
+			write, seen[answer.Latency] = format.Micros, true
 		}
-		html, err := picture.HTML()
-		if err != nil {
-			return nil, err
-		}
-		figures = append(figures, html)
-	}
-	return figures, nil
-}
-
-// title with its number.
-func titled(number, text string) string {
-	if number != "" {
-		return number + ". " + text
-	}
-	return text
-}
-
-// quiet says what did not happen, instead of a picture of it.
-func (a *album) quiet() string {
-	var granted, denied, failed, deadlocks int64
-	unknown := false
-	for _, line := range a.lines {
-		for _, run := range line.row.Runs {
-			granted, denied, failed = granted+run.Allowed, denied+run.Denied, failed+run.Failed()
-			if run.Deadlocks == nil {
-				unknown = true
-			} else {
-				deadlocks += *run.Deadlocks
+		bars, figures := chart.Bars{Title: l.Scenario.Title}, table{Head: []string{"strategy", "median", "lowest", "highest"}}
+		for _, name := range d.names {
+			if c := l.Cell(name); c.Ran {
+				bar := d.bar(l, c, write)
+				seen[bar.Mark] = true
+				bars.Bars = append(bars.Bars, bar)
+				figures.Rows = append(figures.Rows, []string{name, write(c.Figure.Median), write(c.Figure.Low), write(c.Figure.High)})
 			}
 		}
+		f.Panels = append(f.Panels, panel{l.Scenario.Title, l.Unit, bars.SVG(), figures})
 	}
-	var said []string
-	switch {
-	case failed == 0 && deadlocks == 0 && !unknown:
-		said = append(said, "No request failed; no deadlock.")
-	case failed == 0:
-		said = append(said, "No request failed.")
-	case deadlocks == 0 && !unknown:
-		said = append(said, "No deadlock.")
-	}
-	if unknown {
-		said = append(said, "Whether there were deadlocks is not known of all runs.")
-	}
-	if granted == 0 {
-		said = append(said, "No request was granted.")
-	}
-	if denied == 0 {
-		said = append(said, "No request was denied.")
-	}
-	return strings.Join(said, " ")
+	f.Caption = "Percent of the best in each load. Figures are medians; the thin line goes from the lowest round to the highest." +
+		on(seen[answer.Latency], " Of a p99, less is better.") + on(seen[tied], " ≈\u00a0best: too close to call.") +
+		on(seen[contended], " Contended: denied only because another caller held the row.") + on(seen[faulty], " A fault, listed below, rules a strategy out.")
+	return f
 }
 
-// thinned says how many points became one, if they did.
-func (a *album) thinned() string {
-	most := 1
-	for _, line := range a.lines {
-		most = max(most, factor(len(line.run.Series), mostPoints))
+// Marks at a bar, beside the percentage.
+const best, tied, faulty, contended = "best", "≈ best", "fault", "contended"
+
+// bar of a strategy beside the best of the load.
+func (d drawing) bar(l answer.Load, c answer.Cell, write func(float64) string) chart.Bar {
+	b := chart.Bar{Name: c.Strategy, Class: d.class(c.Strategy), Value: write(c.Figure.Median)}
+	whole := slices.IndexFunc(l.Cells, func(c answer.Cell) bool { return c.Best })
+	share := func(figure float64) float64 {
+		if l.Unit == answer.Latency {
+			return l.Cells[max(whole, 0)].Figure.Median / figure // less is better
+		}
+		return figure / l.Cells[max(whole, 0)].Figure.Median
 	}
-	if most == 1 {
-		return ""
+	b.Share, b.Low, b.High = share(c.Figure.Median), share(c.Figure.Low), share(c.Figure.High)
+	b.Mark = format.Percent(b.Share)
+	switch {
+	case c.Faulty:
+		b.Class, b.Mark = "fault", faulty
+	case d.answer.Noisy != "":
+	case c.Best:
+		b.Strong, b.Mark = true, best
+	case c.Close:
+		b.Strong, b.Mark = true, tied
+	case c.Contended:
+		b.Mark = contended
 	}
-	return fmt.Sprintf("Over time, each point stands for up to %d that were measured: counts are added up, p99 and longest times are the worst of them.", most)
+	return b
+}
+
+// fewest different figures of a line that is worth a picture.
+const fewest = 8
+
+// add a panel, unless there is too little to see. fewest is the least number of different figures of a line.
+func (f *figure) add(l chart.Lines, unit string, fewest int) {
+	l.Y.Label = unit
+	l.Lines = slices.DeleteFunc(l.Lines, func(line chart.Line) bool {
+		different := map[float64]bool{}
+		for _, p := range line.Points {
+			different[p.Y] = true
+		}
+		return len(different) < fewest
+	})
+	if l.Empty() {
+		return
+	}
+	figures, rows := table{Head: []string{l.X.Label}}, map[float64][]string{}
+	for i, line := range l.Lines {
+		if k := (key{line.Name, line.Class}); !slices.Contains(f.Keys, k) {
+			f.Keys = append(f.Keys, k)
+		}
+		figures.Head = append(figures.Head, line.Name)
+		for _, p := range line.Points {
+			if rows[p.X] == nil {
+				rows[p.X] = make([]string, len(l.Lines)+1)
+				rows[p.X][0] = l.X.Text(p.X)
+			}
+			rows[p.X][i+1] = l.Y.Text(p.Y)
+		}
+	}
+	for _, x := range slices.Sorted(maps.Keys(rows)) {
+		figures.Rows = append(figures.Rows, rows[x])
+	}
+	slices.SortFunc(f.Keys, func(a, b key) int { return cmp.Compare(a.Class, b.Class) })
+	f.Panels = append(f.Panels, panel{l.Title, unit, l.SVG(), figures})
+}
+
+// lines of the typical run of each of the named strategies.
+func (d drawing) lines(g result.Group, names []string, l chart.Lines, points func(result.Run) []chart.Point) chart.Lines {
+	l.Title = cmp.Or(l.Title, g.Scenario.Title)
+	for _, name := range names {
+		if row, ran := g.Row(name); ran {
+			l.Lines = append(l.Lines, chart.Line{Name: name, Class: d.class(name), Points: points(row.Typical(g.Scenario))})
+		}
+	}
+	return l
+}
+
+// latency curves of the two best, of the loads with stages or of the others.
+func (d drawing) latency(title string, staged bool) *figure {
+	f := &figure{Title: title, Caption: "Each mark is ten times as rare as the one before: at p99, one answer of a hundred took longer."}
+	percentile := chart.Axis{Label: "percentile", Scale: chart.Nines, Text: func(p float64) string { return "p" + strconv.FormatFloat(p, 'f', -1, 64) }}
+	two := slices.DeleteFunc(slices.Clone(d.names), func(name string) bool { // all, if none can be recommended
+		return d.answer.Take != "" && name != d.answer.Take && name != d.answer.Next
+	})
+	for _, g := range d.groups {
+		if (g.Scenario.StagesOf != "") != staged {
+			continue
+		}
+		_, name := latency(g.Scenario, result.Run{})
+		f.add(d.lines(g, two, chart.Lines{X: percentile, Y: micros}, func(run result.Run) (points []chart.Point) {
+			all, _ := latency(g.Scenario, run)
+			for _, p := range all.Curve {
+				if p.Percent >= 50 {
+					points = append(points, chart.Point{X: p.Percent, Y: p.US})
+				}
+			}
+			return points
+		}), name, fewest)
+	}
+	return f
+}
+
+// latency of what strategies are compared by, and its name.
+func latency(s result.Scenario, run result.Run) (l result.Latency, name string) {
+	switch {
+	case s.AtMost == 0 && s.CompareBy == result.ByGrants:
+		return run.GrantLatency, "of a grant"
+	case s.CompareBy == result.ByDenials:
+		return run.DenialLatency, "of a denial"
+	}
+	return run.Latency, "of a decision"
+}
+
+// mostPoints of a line over time. Of a long run, each stands for several.
+const mostPoints = 40
+
+// overTime are lines over the time of a run. of gets each point, and how many seconds it stands for.
+func (d drawing) overTime(g result.Group, title string, y chart.Axis, of func(p result.Point, length float64) float64) chart.Lines {
+	l := chart.Lines{Title: title, X: chart.Axis{Label: "time", Scale: chart.Time, Text: format.Seconds}, Y: y}
+	begin := 0.0
+	for _, phase := range g.Scenario.Parameters.Phases {
+		l.Begin = append(l.Begin, chart.Mark{At: begin, Label: rate(phase)})
+		begin += phase.Seconds
+	}
+	return d.lines(g, d.names, l, func(run result.Run) (points []chart.Point) {
+		end := 0.0
+		for several := range slices.Chunk(run.Series, (len(run.Series)+mostPoints-1)/mostPoints) {
+			sum := several[0]
+			for _, p := range several[1:] {
+				sum.Seconds, sum.Granted, sum.Denied = p.Seconds, sum.Granted+p.Granted, sum.Denied+p.Denied
+				sum.Grants.Max, sum.Denials.Max = max(sum.Grants.Max, p.Grants.Max), max(sum.Denials.Max, p.Denials.Max)
+			}
+			at := math.Round(sum.Seconds*10) / 10 // the same for all strategies
+			points = append(points, chart.Point{X: at, Y: of(sum, sum.Seconds-end)})
+			end = sum.Seconds
+		}
+		return points
+	})
+}
+
+// experiment of the write-up, if it was run.
+func (d drawing) experiment() *figure {
+	f := &figure{Title: "Minute by minute", Caption: "A perfect limiter rises in a straight line, and ends just below the mark. Lines that coincide hide each other."}
+	for _, g := range d.groups {
+		if most := g.Scenario.AtMost; most > 0 {
+			l := d.overTime(g, "Granted so far", numbers, func(p result.Point, _ float64) float64 { return float64(p.Granted) })
+			for _, line := range l.Lines {
+				for i := range line.Points[:max(0, len(line.Points)-1)] {
+					line.Points[i+1].Y += line.Points[i].Y
+				}
+			}
+			l.Limit = chart.Mark{At: float64(most), Label: fmt.Sprintf("at most %d", most)}
+			f.add(l, "requests", fewest)
+			f.add(d.overTime(g, "Slowest answer", micros, slowest), "of each interval", fewest)
+		}
+	}
+	return f
+}
+
+func slowest(p result.Point, _ float64) float64 { return max(p.Grants.Max, p.Denials.Max) }
+
+func decisions(p result.Point, length float64) float64 { return float64(p.Granted+p.Denied) / length }
+
+// capacity that was found, if it was looked for.
+func (d drawing) capacity() *figure {
+	f := &figure{Title: "What it costs", Caption: "A caller asks again when it has its answer. Arrivals come whether or not earlier ones were answered."}
+	sweep := chart.Lines{Title: "Throughput by callers", X: chart.Axis{Label: "callers", Scale: chart.Log, Text: format.Number}, Y: numbers}
+	probes := chart.Lines{Title: "p99 by arrivals per second", X: chart.Axis{Label: "arrivals/s", Text: format.Number}, Y: micros}
+	for _, c := range d.report.Capacity {
+		var swept, probed []chart.Point
+		for _, p := range c.Sweep {
+			swept = append(swept, chart.Point{X: float64(p.Callers), Y: p.DecisionsPerSecond})
+		}
+		for _, p := range c.Probes {
+			probed = append(probed, chart.Point{X: p.Rate, Y: p.P99})
+		}
+		slices.SortFunc(probed, func(a, b chart.Point) int { return cmp.Compare(a.X, b.X) })
+		sweep.Lines = append(sweep.Lines, chart.Line{Name: c.Strategy, Class: d.class(c.Strategy), Points: swept})
+		probes.Lines = append(probes.Lines, chart.Line{Name: c.Strategy, Class: d.class(c.Strategy), Points: probed})
+		probes.Limit = chart.Mark{At: c.P99Bound, Label: "the bound, " + format.Micros(c.P99Bound)}
+	}
+	f.add(sweep, "decisions/s", 2)
+	f.add(probes, "of a decision", 2)
+	return f
 }

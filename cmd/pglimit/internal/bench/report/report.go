@@ -1,31 +1,22 @@
-// Package report writes what a bench has measured as one HTML file, which needs no script
-// and nothing from elsewhere.
+// Package report writes what a bench has measured as one HTML page, which needs no script and nothing from elsewhere.
+// What it recommends, and which bar is the best, comes from package answer.
 //
-//	report.go     the page and its sections
-//	answer.go     the picture at the top: which strategy, and by how much
-//	facts.go      what was run on what
-//	load.go       a load in words
-//	summary.go    the table of a scenario; criterion.go the write-up's own measure;
-//	              statements.go what the server says
-//	pictures.go   which pictures a scenario has; dashboard.go the write-up's twelve panels;
-//	              styles.go how each strategy is drawn
-//	timeline.go   a picture over time; thin.go makes long runs short
-//	curve.go      percentiles; limit.go tokens against the limit; total.go bars
-//	capacity.go   what "pglimit bench capacity" has found
+//	report.go    the page
+//	pictures.go  its pictures
+//	tables.go    all figures, statements, loads, and what was run on what
 package report
 
 import (
 	"bytes"
+	"cmp"
 	_ "embed"
-	"fmt"
 	"html/template"
 	"io"
-	"strconv"
-	"strings"
-	"unicode"
-	"unicode/utf8"
+	"slices"
 
+	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/answer"
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/chart"
+	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/format"
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/result"
 )
 
@@ -35,159 +26,61 @@ var (
 	//go:embed page.css
 	pageCSS string
 
-	pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{"parts": parts, "clauses": clauses}).Parse(pageText))
+	pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{"count": format.Count}).Parse(pageText))
 )
 
-// Write writes the report: first the headline, then the recommendation, which is one paragraph per
-// string. Both may be empty. It is in UTF-8, and under 1 MB for a run of ten minutes with seven
-// strategies.
-func Write(w io.Writer, r result.Report, headline string, advice []string) error {
-	p := page{
-		Title: title(r), Headline: headline, Loop: oneLoop(r), ChartCSS: chart.CSS(), PageCSS: template.CSS(pageCSS), //nolint:gosec // the text is embedded
-		Advice: advice, Interrupted: r.Interrupted, Facts: facts(r), Loads: loads(r.Scenarios),
-	}
-	if err := p.addSections(r.Groups(), p.Loop); err != nil {
-		return err
-	}
-	var err error
-	if p.Answer, err = answer(r); err != nil {
-		return err
-	}
-	if p.Capacity, err = newCapacity(r.Capacity); err != nil {
-		return err
-	}
+// page is what the template shows. It leaves out what is empty.
+type page struct {
+	answer.Answer
+	Report           result.Report
+	CSS              template.CSS
+	Pictures, Folded []*figure
+
+	Figures, Statements, Loads, Facts table
+}
+
+// Write writes the page, in UTF-8. It is under 400 kB for the suite, and for ten minutes of the write-up's experiment with
+// seven strategies.
+func Write(w io.Writer, r result.Report) error {
+	d := newDrawing(r)
 	var out bytes.Buffer // a page is whole, or is not written
-	if err := pageTemplate.Execute(&out, p); err != nil {
-		return err
+	err := pageTemplate.Execute(&out, page{
+		Answer: d.answer, Report: r, CSS: template.CSS(pageCSS), Pictures: d.pictures(), Folded: d.folded(), //nolint:gosec // the text is embedded
+		Figures: figures(d.groups), Statements: statements(d.groups), Loads: loads(r.Scenarios), Facts: facts(r),
+	})
+	if err == nil {
+		_, err = w.Write(out.Bytes())
 	}
-	_, err = w.Write(out.Bytes())
 	return err
 }
 
-// page is what the template shows.
-type page struct {
-	Title, Headline   string
-	Loop              string // of all scenarios: open or closed. Empty: they differ
-	Answer            template.HTML
-	ChartCSS, PageCSS template.CSS
-	Advice            []string
-	Interrupted       bool
-	Facts             []fact
-	Loads             []load
-	Sections          []*section
-	Capacity          *capacity
+// drawing is what all pictures are made from.
+type drawing struct {
+	report result.Report
+	answer answer.Answer
+	groups []result.Group
+	loads  []answer.Load // of the bars
+	names  []string      // of the strategies: the one to take, the next one, then the others as they ran
 }
 
-// section is a scenario.
-type section struct {
-	ID, Title, About, Load string
-	Nested                 bool // the same load with stages, below the one without
-
-	Summary    summary
-	Failures   []failure
-	Criterion  *criterion
-	Statements []statement
-	Quiet      string // what did not happen, in place of pictures of nothing
-	Thinned    string
-	Pictures   []pictures
-	Staged     []*section
-}
-
-// pictures under one heading.
-type pictures struct {
-	Title, About string
-	Figures      []template.HTML
-}
-
-func (p *page) addSections(groups []result.Group, loop string) error {
-	byName := map[string]*section{}
-	for i, g := range groups {
-		s, err := newSection("s"+strconv.Itoa(i+1), g, loop)
-		if err != nil {
-			return err
-		}
-		byName[g.Scenario.Name] = s
-		if plain := byName[g.Scenario.StagesOf]; g.Scenario.StagesOf != "" && plain != nil && !plain.Nested {
-			s.Nested = true
-			plain.Staged = append(plain.Staged, s)
-			continue
-		}
-		p.Sections = append(p.Sections, s)
-	}
-	return nil
-}
-
-func newSection(id string, g result.Group, loop string) (*section, error) {
-	a := newAlbum(id, g)
-	s := &section{
-		ID: id, Title: heading(g.Scenario), About: g.Scenario.About, Load: words(g.Scenario.Parameters, loop == ""),
-		Summary: newSummary(g), Failures: failures(g), Criterion: newCriterion(g), Statements: statements(g),
-		Quiet: a.quiet(), Thinned: a.thinned(),
-	}
-	for _, chapter := range a.chapters() {
-		figures, err := a.draw(chapter.pictures)
-		if err != nil {
-			return nil, err
-		}
-		if len(figures) > 0 {
-			s.Pictures = append(s.Pictures, pictures{Title: chapter.title, About: chapter.about, Figures: figures})
-		}
-	}
-	return s, nil
-}
-
-// parts of a name, between which a line may break.
-func parts(name string) []string { return strings.SplitAfter(name, "_") }
-
-// clauses of a paragraph, which are read more easily in a line each: they end with a semicolon or a full
-// stop that is in no parentheses.
-func clauses(paragraph string) (lines []string) {
-	depth, begin := 0, 0
-	for i, c := range paragraph {
-		switch {
-		case c == '(':
-			depth++
-		case c == ')':
-			depth--
-		case depth == 0 && (strings.HasPrefix(paragraph[i:], "; ") || strings.HasPrefix(paragraph[i:], ". ")):
-			lines = append(lines, paragraph[begin:i])
-			begin = i + 2
-		}
-	}
-	return append(lines, paragraph[begin:])
-}
-
-// oneLoop is the loop of all scenarios. Empty: they differ, it is not known, or capacity was measured,
-// which has both.
-func oneLoop(r result.Report) (loop string) {
+func newDrawing(r result.Report) drawing {
+	d := drawing{report: r, answer: answer.Of(r), groups: r.Groups()}
+	d.loads, d.names = d.answer.Loads, slices.Clone(d.answer.Strategies)
 	if len(r.Capacity) > 0 {
-		return ""
-	}
-	for i, s := range r.Scenarios {
-		if i > 0 && s.Parameters.Loop != loop {
-			return ""
+		found := answer.Load{Scenario: result.Scenario{Title: "the highest rate with p99 under " + format.Micros(r.Capacity[0].P99Bound)}, Unit: "arrivals/s"}
+		for _, c := range r.Capacity {
+			d.names = append(d.names, c.Strategy)
+			figure := result.Figure{Median: c.Rate, Low: c.Rate, High: c.Rate, Runs: 1}
+			found.Cells = append(found.Cells, answer.Cell{Strategy: c.Strategy, Ran: true, Figure: figure, Best: c.Strategy == d.answer.Take})
 		}
-		loop = s.Parameters.Loop
+		d.loads = append(d.loads, found)
 	}
-	return loop
+	first := []string{d.answer.Next, d.answer.Take} // the others have the index -1
+	slices.SortStableFunc(d.names, func(a, b string) int {
+		return cmp.Compare(slices.Index(first, b), slices.Index(first, a))
+	})
+	return d
 }
 
-// heading begins with a capital letter.
-func heading(s result.Scenario) string {
-	text := s.Title
-	if text == "" {
-		text = s.Name
-	}
-	first, size := utf8.DecodeRuneInString(text)
-	return string(unicode.ToUpper(first)) + text[size:]
-}
-
-func title(r result.Report) string {
-	switch {
-	case len(r.Capacity) > 0:
-		return "pglimit bench: capacity"
-	case len(r.Scenarios) == 1 && r.Scenarios[0].Title != "":
-		return "pglimit bench: " + r.Scenarios[0].Title
-	}
-	return fmt.Sprintf("pglimit bench: %d scenarios", len(r.Scenarios))
-}
+// class of a strategy, which has one colour in the whole page.
+func (d drawing) class(name string) string { return chart.Class(slices.Index(d.names, name)) }

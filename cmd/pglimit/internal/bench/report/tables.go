@@ -1,0 +1,130 @@
+package report
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/format"
+	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/result"
+)
+
+// table of texts. The first column names the row.
+type table struct {
+	Head []string
+	Rows [][]string
+}
+
+// figures of each load and strategy: medians of the rounds.
+func figures(groups []result.Group) table {
+	t := table{Head: []string{"load", "strategy", "grants/s", "denials/s", "p50", "p99", "p99.9", "slowest", "round trips", "WAL", "contended", "failed", "deadlocks", "audit"}}
+	for _, g := range groups {
+		for _, row := range g.Rows {
+			cells := []string{g.Scenario.Title, row.Strategy}
+			add := func(write func(float64) string, of func(result.Run) float64) {
+				text := "–"
+				if f := row.Figure(of).Median; !math.IsNaN(f) {
+					text = write(f)
+				}
+				cells = append(cells, text)
+			}
+			add(format.Number, func(run result.Run) float64 { return run.GrantsPerSecond })
+			add(format.Number, func(run result.Run) float64 { return run.DenialsPerSecond })
+			for _, of := range []func(result.Latency) float64{
+				func(l result.Latency) float64 { return l.P50 }, func(l result.Latency) float64 { return l.P99 },
+				func(l result.Latency) float64 { return l.P999 }, func(l result.Latency) float64 { return l.Max },
+			} {
+				add(format.Micros, func(run result.Run) float64 { l, _ := latency(g.Scenario, run); return l.Known(of(l)) })
+			}
+			add(format.Number, result.Run.TripsPerDecision)
+			add(func(f float64) string { return format.Number(f) + " B" }, result.Run.WALPerDecision)
+			add(format.Percent, result.Run.ContendedShare)
+			add(format.Percent, result.Run.FailedShare)
+			add(format.Number, func(run result.Run) float64 { return result.Known(run.Deadlocks) })
+			t.Rows = append(t.Rows, append(cells, row.Verdict()))
+		}
+	}
+	return t
+}
+
+// statements that took most of the server's time, three of each typical run. None: the server keeps no statistics of them.
+func statements(groups []result.Group) table {
+	t := table{Head: []string{"load", "strategy", "calls", "mean", "statement"}}
+	for _, g := range groups {
+		for _, row := range g.Rows {
+			all := row.Typical(g.Scenario).Statements
+			for _, s := range all[:min(3, len(all))] {
+				query := []rune(strings.Join(strings.Fields(s.Query), " "))
+				t.Rows = append(t.Rows, []string{g.Scenario.Title, row.Strategy, format.Count(s.Calls), format.Micros(s.MeanUS), string(query[:min(200, len(query))])})
+			}
+		}
+	}
+	return t
+}
+
+// loads in words, those with stages aside: they are the same.
+func loads(scenarios []result.Scenario) table {
+	t := table{Head: []string{"load", "what it was"}}
+	staged := map[string]string{}
+	for _, s := range slices.Backward(scenarios) {
+		p := s.Parameters
+		stages := words(on(p.Combining, "combining"), on(p.Memory, "memory"), on(p.Leases, "leases"))
+		if s.StagesOf != "" {
+			staged[s.StagesOf] = "; then the same with " + stages
+			continue
+		}
+		requests := format.Plural(int64(p.Callers), "caller")
+		if p.Loop == "open" {
+			requests = p.Arrivals + " arrivals, " + format.Number(p.RPS) + "/s"
+			for i, phase := range p.Phases {
+				requests += on(i == 0, ": ") + on(i > 0, ", then ") + rate(phase) + " for " + format.Seconds(phase.Seconds)
+			}
+		}
+		var costs []string
+		for _, c := range p.Costs {
+			costs = append(costs, fmt.Sprintf("%s ask for %d", format.Percent(c.Share), c.Tokens))
+		}
+		t.Rows = append(t.Rows, []string{s.Title, words(
+			requests, format.Plural(int64(p.Instances), "instance")+" of "+format.Plural(int64(p.Conns), "connection"),
+			format.Plural(int64(p.Keys), "key")+on(p.Distribution == "zipf", fmt.Sprintf(" (zipf %g)", p.Exponent)), p.Limit,
+			on(p.Cost > 1 && costs == nil, fmt.Sprintf("%d tokens a request", p.Cost)), words(costs...), format.Seconds(p.DurationSeconds),
+			p.Durability+" durability", stages, on(p.AddedLatencySeconds > 0, "round trips take "+format.Seconds(p.AddedLatencySeconds)+" more"),
+			on(p.LockedShare > 0, format.Percent(p.LockedShare)+" of the keys locked"),
+			on(p.RestartAfterSeconds > 0, "a restart after "+format.Seconds(p.RestartAfterSeconds)),
+		) + staged[s.Name]})
+	}
+	slices.Reverse(t.Rows)
+	return t
+}
+
+func rate(p result.Phase) string {
+	return on(p.From != p.To, format.Number(p.From)+" to ") + format.Number(p.To) + "/s"
+}
+
+// on is the text, if it applies.
+func on(applies bool, text string) string {
+	if applies {
+		return text
+	}
+	return ""
+}
+
+// words that are not empty, in a row.
+func words(parts ...string) string {
+	return strings.Join(slices.DeleteFunc(parts, func(part string) bool { return part == "" }), ", ")
+}
+
+// facts of what was run on what.
+func facts(r result.Report) table {
+	var settings []string
+	for _, name := range slices.Sorted(maps.Keys(r.Server.Settings)) {
+		settings = append(settings, name+" = "+r.Server.Settings[name])
+	}
+	server := on(!strings.HasPrefix(r.Server.Source, "PostgreSQL "), "PostgreSQL "+r.Server.Version+", ") + r.Server.Source
+	return table{Rows: [][]string{
+		{"Command", r.Command}, {"Server", server}, {"Its settings", strings.Join(settings, ", ")},
+		{"Client", fmt.Sprintf("%s, %s, pglimit %s, %s", r.Client.OS, format.Plural(int64(r.Client.CPUs), "CPU"), r.Client.Version, r.Client.Go)},
+	}}
+}
