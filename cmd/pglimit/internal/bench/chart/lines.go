@@ -61,7 +61,7 @@ func (l Lines) SVG() template.HTML {
 	if l.Empty() {
 		return ""
 	}
-	const height, top, bottom, gap = 160.0, 8.0, 138.0, 6.0
+	const height, top, bottom, gap = 146.0, 8.0, 124.0, 6.0
 	var xs, ys []float64
 	for _, line := range l.Lines {
 		for _, p := range l.seen(line) {
@@ -87,7 +87,7 @@ func (l Lines) SVG() template.HTML {
 	for _, tick := range x.ticks {
 		text := l.X.Text(tick)
 		if half := wide(text) / 2; x.at(tick)-half >= free {
-			p.text("axis", "middle", x.at(tick), bottom+15, text)
+			p.text("axis", "middle", x.at(tick), bottom+17, text)
 			free = x.at(tick) + half + gap
 		}
 	}

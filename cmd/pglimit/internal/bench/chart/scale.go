@@ -45,29 +45,20 @@ func newSpan(scale Scale, figures []float64, exact bool) span {
 	if s.low > s.high {
 		s.low, s.high = 1, 1
 	}
-	var ticks []float64
-	switch scale {
-	case Linear, Time:
+	if scale == Linear || scale == Time {
 		s.low, s.high = math.Min(0, s.low), math.Max(s.high, 1e-9)
-		step := step(scale, (s.high-s.low)/4)
-		for tick := math.Floor(s.low/step) * step; tick < s.high+step; tick += step {
-			ticks = append(ticks, tick)
+	}
+	ticks := scale.ticks(s.low, s.high)
+	first, last := ticks[0], ticks[len(ticks)-1]
+	for _, tick := range ticks {
+		if tick <= s.low {
+			first = tick
 		}
-	case Log:
-		ticks = logTicks(s.low, s.high)
-	case Nines:
-		s.low, ticks = 50, []float64{50, 90, 99, 99.9, 99.99}
+		if tick >= s.high {
+			last = math.Min(last, tick)
+		}
 	}
 	if !exact {
-		first, last := ticks[0], ticks[len(ticks)-1]
-		for _, tick := range ticks {
-			if tick <= s.low {
-				first = tick
-			}
-			if tick >= s.high {
-				last = math.Min(last, tick)
-			}
-		}
 		s.low, s.high = first, last
 	}
 	for _, tick := range ticks {
@@ -76,6 +67,32 @@ func newSpan(scale Scale, figures []float64, exact bool) span {
 		}
 	}
 	return s
+}
+
+// ticks from one that is not above low to one that is not below high, and perhaps beyond.
+func (s Scale) ticks(low, high float64) (ticks []float64) {
+	switch s {
+	case Nines:
+		return []float64{50, 90, 99, 99.9, 99.99}
+	case Log:
+		for _, factors := range [][]float64{{1, 2, 5}, {1}} { // powers of ten, where there would be too many
+			ticks = nil
+			for power := math.Floor(math.Log10(low)); power <= math.Ceil(math.Log10(high)); power++ {
+				for _, factor := range factors {
+					ticks = append(ticks, factor*math.Pow(10, power))
+				}
+			}
+			if len(ticks) <= 9 {
+				break
+			}
+		}
+		return ticks
+	}
+	step := step(s, (high-low)/4)
+	for tick := math.Floor(low/step) * step; tick < high+step; tick += step {
+		ticks = append(ticks, tick)
+	}
+	return ticks
 }
 
 // step between ticks: the least round one that is not below the given.
@@ -94,28 +111,6 @@ func step(scale Scale, least float64) float64 {
 		}
 	}
 	return 10 * power
-}
-
-// logTicks around both figures, at most seven: 1, 2, 5, 10 if they are near each other, else powers of ten.
-func logTicks(low, high float64) []float64 {
-	for _, factors := range [][]float64{{1, 2, 5}, {1}} {
-		var ticks []float64
-		for power := math.Floor(math.Log10(low)); power <= math.Ceil(math.Log10(high)); power++ {
-			for _, factor := range factors {
-				ticks = append(ticks, factor*math.Pow(10, power))
-			}
-		}
-		for len(ticks) > 2 && ticks[1] <= low {
-			ticks = ticks[1:]
-		}
-		for len(ticks) > 2 && ticks[len(ticks)-2] >= high {
-			ticks = ticks[:len(ticks)-1]
-		}
-		if len(ticks) <= 7 || len(factors) == 1 {
-			return ticks
-		}
-	}
-	return nil
 }
 
 // at is the place of a figure. NaN: it has none.

@@ -18,12 +18,9 @@ import (
 // figure is a picture of several panels.
 type figure struct {
 	Title, Caption string
-	Keys           []key
+	Keys           []chart.Line // one of each series, for the legend
 	Panels         []panel
 }
-
-// key of a series in the legend.
-type key struct{ Name, Class string }
 
 type panel struct {
 	Title, Unit string
@@ -31,22 +28,15 @@ type panel struct {
 	Numbers     table
 }
 
-// drawn are the figures that have a panel.
-func drawn(all ...*figure) []*figure {
-	return slices.DeleteFunc(all, func(f *figure) bool { return len(f.Panels) == 0 })
-}
-
-func (d drawing) pictures() []*figure {
-	return drawn(d.bars(), d.experiment(), d.capacity(), d.latency("How long an answer takes", false))
-}
-
-func (d drawing) folded() []*figure {
+// pictures that are shown, and those that are folded.
+func (d drawing) pictures() (shown, folded []*figure) {
 	throughput, worst := &figure{Title: "Throughput over time"}, &figure{Title: "Slowest answers over time"}
 	for _, g := range d.groups {
 		throughput.add(d.overTime(g, "", numbers, decisions), "decisions/s", fewest)
 		worst.add(d.overTime(g, "", micros, slowest), "of each interval", fewest)
 	}
-	return drawn(d.latency("How long an answer takes, with the stages", true), throughput, worst)
+	empty := func(f *figure) bool { return len(f.Panels) == 0 }
+	return slices.DeleteFunc([]*figure{d.bars(), d.experiment(), d.capacity(), d.latency()}, empty), slices.DeleteFunc([]*figure{throughput, worst}, empty)
 }
 
 // The axes of the figures.
@@ -81,7 +71,7 @@ func (d drawing) bars() *figure {
 	return f
 }
 
-// Marks at a bar, beside the percentage.
+// Marks at a bar in place of the percentage.
 const best, tied, faulty, contended = "best", "≈ best", "fault", "contended"
 
 // bar of a strategy beside the best of the load.
@@ -110,8 +100,8 @@ func (d drawing) bar(l answer.Load, c answer.Cell, write func(float64) string) c
 	return b
 }
 
-// fewest different figures of a line that is worth a picture.
-const fewest = 8
+// A line that is worth a picture has the fewest different figures. One over time has at most mostPoints, joined ones.
+const fewest, mostPoints = 8, 40
 
 // add a panel, unless there is too little to see. fewest is the least number of different figures of a line.
 func (f *figure) add(l chart.Lines, unit string, fewest int) {
@@ -128,8 +118,8 @@ func (f *figure) add(l chart.Lines, unit string, fewest int) {
 	}
 	figures, rows := table{Head: []string{l.X.Label}}, map[float64][]string{}
 	for i, line := range l.Lines {
-		if k := (key{line.Name, line.Class}); !slices.Contains(f.Keys, k) {
-			f.Keys = append(f.Keys, k)
+		if !slices.ContainsFunc(f.Keys, func(key chart.Line) bool { return key.Name == line.Name }) {
+			f.Keys = append(f.Keys, line)
 		}
 		figures.Head = append(figures.Head, line.Name)
 		for _, p := range line.Points {
@@ -143,7 +133,7 @@ func (f *figure) add(l chart.Lines, unit string, fewest int) {
 	for _, x := range slices.Sorted(maps.Keys(rows)) {
 		figures.Rows = append(figures.Rows, rows[x])
 	}
-	slices.SortFunc(f.Keys, func(a, b key) int { return cmp.Compare(a.Class, b.Class) })
+	slices.SortFunc(f.Keys, func(a, b chart.Line) int { return cmp.Compare(a.Class, b.Class) })
 	f.Panels = append(f.Panels, panel{l.Title, unit, l.SVG(), figures})
 }
 
@@ -158,18 +148,15 @@ func (d drawing) lines(g result.Group, names []string, l chart.Lines, points fun
 	return l
 }
 
-// latency curves of the two best, of the loads with stages or of the others.
-func (d drawing) latency(title string, staged bool) *figure {
-	f := &figure{Title: title, Caption: "Each mark is ten times as rare as the one before: at p99, one answer of a hundred took longer."}
+// latency curves of the two best. Of all, if none can be recommended.
+func (d drawing) latency() *figure {
+	f := &figure{Title: "How long an answer takes", Caption: "Each mark is ten times as rare as the one before: at p99, one answer of a hundred took longer."}
 	percentile := chart.Axis{Label: "percentile", Scale: chart.Nines, Text: func(p float64) string { return "p" + strconv.FormatFloat(p, 'f', -1, 64) }}
-	two := slices.DeleteFunc(slices.Clone(d.names), func(name string) bool { // all, if none can be recommended
+	two := slices.DeleteFunc(slices.Clone(d.names), func(name string) bool {
 		return d.answer.Take != "" && name != d.answer.Take && name != d.answer.Next
 	})
 	for _, g := range d.groups {
-		if (g.Scenario.StagesOf != "") != staged {
-			continue
-		}
-		_, name := latency(g.Scenario, result.Run{})
+		_, name := latency(g.Scenario, g.Rows[0].Runs[0])
 		f.add(d.lines(g, two, chart.Lines{X: percentile, Y: micros}, func(run result.Run) (points []chart.Point) {
 			all, _ := latency(g.Scenario, run)
 			for _, p := range all.Curve {
@@ -183,7 +170,7 @@ func (d drawing) latency(title string, staged bool) *figure {
 	return f
 }
 
-// latency of what strategies are compared by, and its name.
+// latency of what strategies are compared by, and whose its curve is: of all decisions together none is kept.
 func latency(s result.Scenario, run result.Run) (l result.Latency, name string) {
 	switch {
 	case s.AtMost == 0 && s.CompareBy == result.ByGrants:
@@ -191,11 +178,12 @@ func latency(s result.Scenario, run result.Run) (l result.Latency, name string) 
 	case s.CompareBy == result.ByDenials:
 		return run.DenialLatency, "of a denial"
 	}
-	return run.Latency, "of a decision"
+	l, name = run.Latency, "of a grant"
+	if l.Curve = run.GrantLatency.Curve; run.Denied > run.Allowed {
+		l.Curve, name = run.DenialLatency.Curve, "of a denial"
+	}
+	return l, name
 }
-
-// mostPoints of a line over time. Of a long run, each stands for several.
-const mostPoints = 40
 
 // overTime are lines over the time of a run. of gets each point, and how many seconds it stands for.
 func (d drawing) overTime(g result.Group, title string, y chart.Axis, of func(p result.Point, length float64) float64) chart.Lines {
@@ -207,7 +195,7 @@ func (d drawing) overTime(g result.Group, title string, y chart.Axis, of func(p 
 	}
 	return d.lines(g, d.names, l, func(run result.Run) (points []chart.Point) {
 		end := 0.0
-		for several := range slices.Chunk(run.Series, (len(run.Series)+mostPoints-1)/mostPoints) {
+		for several := range slices.Chunk(run.Series, 1+len(run.Series)/mostPoints) {
 			sum := several[0]
 			for _, p := range several[1:] {
 				sum.Seconds, sum.Granted, sum.Denied = p.Seconds, sum.Granted+p.Granted, sum.Denied+p.Denied
@@ -250,16 +238,15 @@ func (d drawing) capacity() *figure {
 	sweep := chart.Lines{Title: "Throughput by callers", X: chart.Axis{Label: "callers", Scale: chart.Log, Text: format.Number}, Y: numbers}
 	probes := chart.Lines{Title: "p99 by arrivals per second", X: chart.Axis{Label: "arrivals/s", Text: format.Number}, Y: micros}
 	for _, c := range d.report.Capacity {
-		var swept, probed []chart.Point
+		swept, probed := chart.Line{Name: c.Strategy, Class: d.class(c.Strategy)}, chart.Line{Name: c.Strategy, Class: d.class(c.Strategy)}
 		for _, p := range c.Sweep {
-			swept = append(swept, chart.Point{X: float64(p.Callers), Y: p.DecisionsPerSecond})
+			swept.Points = append(swept.Points, chart.Point{X: float64(p.Callers), Y: p.DecisionsPerSecond})
 		}
 		for _, p := range c.Probes {
-			probed = append(probed, chart.Point{X: p.Rate, Y: p.P99})
+			probed.Points = append(probed.Points, chart.Point{X: p.Rate, Y: p.P99})
 		}
-		slices.SortFunc(probed, func(a, b chart.Point) int { return cmp.Compare(a.X, b.X) })
-		sweep.Lines = append(sweep.Lines, chart.Line{Name: c.Strategy, Class: d.class(c.Strategy), Points: swept})
-		probes.Lines = append(probes.Lines, chart.Line{Name: c.Strategy, Class: d.class(c.Strategy), Points: probed})
+		slices.SortFunc(probed.Points, func(a, b chart.Point) int { return cmp.Compare(a.X, b.X) })
+		sweep.Lines, probes.Lines = append(sweep.Lines, swept), append(probes.Lines, probed)
 		probes.Limit = chart.Mark{At: c.P99Bound, Label: "the bound, " + format.Micros(c.P99Bound)}
 	}
 	f.add(sweep, "decisions/s", 2)

@@ -32,9 +32,9 @@ var (
 // page is what the template shows. It leaves out what is empty.
 type page struct {
 	answer.Answer
-	Report           result.Report
-	CSS              template.CSS
-	Pictures, Folded []*figure
+	Report        result.Report
+	CSS           template.CSS
+	Shown, Folded []*figure
 
 	Figures, Statements, Loads, Facts table
 }
@@ -43,9 +43,10 @@ type page struct {
 // seven strategies.
 func Write(w io.Writer, r result.Report) error {
 	d := newDrawing(r)
+	shown, folded := d.pictures()
 	var out bytes.Buffer // a page is whole, or is not written
 	err := pageTemplate.Execute(&out, page{
-		Answer: d.answer, Report: r, CSS: template.CSS(pageCSS), Pictures: d.pictures(), Folded: d.folded(), //nolint:gosec // the text is embedded
+		Answer: d.answer, Report: r, CSS: template.CSS(pageCSS), Shown: shown, Folded: folded, //nolint:gosec // the text is embedded
 		Figures: figures(d.groups), Statements: statements(d.groups), Loads: loads(r.Scenarios), Facts: facts(r),
 	})
 	if err == nil {

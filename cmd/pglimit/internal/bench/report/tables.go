@@ -72,7 +72,7 @@ func loads(scenarios []result.Scenario) table {
 		p := s.Parameters
 		stages := words(on(p.Combining, "combining"), on(p.Memory, "memory"), on(p.Leases, "leases"))
 		if s.StagesOf != "" {
-			staged[s.StagesOf] = "; then the same with " + stages
+			staged[s.StagesOf] = "; then with " + stages
 			continue
 		}
 		requests := format.Plural(int64(p.Callers), "caller")
@@ -82,14 +82,10 @@ func loads(scenarios []result.Scenario) table {
 				requests += on(i == 0, ": ") + on(i > 0, ", then ") + rate(phase) + " for " + format.Seconds(phase.Seconds)
 			}
 		}
-		var costs []string
-		for _, c := range p.Costs {
-			costs = append(costs, fmt.Sprintf("%s ask for %d", format.Percent(c.Share), c.Tokens))
-		}
 		t.Rows = append(t.Rows, []string{s.Title, words(
 			requests, format.Plural(int64(p.Instances), "instance")+" of "+format.Plural(int64(p.Conns), "connection"),
 			format.Plural(int64(p.Keys), "key")+on(p.Distribution == "zipf", fmt.Sprintf(" (zipf %g)", p.Exponent)), p.Limit,
-			on(p.Cost > 1 && costs == nil, fmt.Sprintf("%d tokens a request", p.Cost)), words(costs...), format.Seconds(p.DurationSeconds),
+			on(p.Cost > 1, fmt.Sprintf("%d tokens a request", p.Cost)), on(len(p.Costs) > 1, "others more or fewer"), format.Seconds(p.DurationSeconds),
 			p.Durability+" durability", stages, on(p.AddedLatencySeconds > 0, "round trips take "+format.Seconds(p.AddedLatencySeconds)+" more"),
 			on(p.LockedShare > 0, format.Percent(p.LockedShare)+" of the keys locked"),
 			on(p.RestartAfterSeconds > 0, "a restart after "+format.Seconds(p.RestartAfterSeconds)),
