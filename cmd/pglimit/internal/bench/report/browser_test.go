@@ -8,6 +8,7 @@ import (
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/chromedp"
 
+	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/result"
 	"github.com/pglimit/ratelimit/internal/browsertest"
 )
 
@@ -22,7 +23,7 @@ func TestInABrowser(t *testing.T) {
 		}
 		return n
 	}
-	for name, of := range fixtures {
+	for name, of := range map[string]func() result.Report{"suite": suite, "write-up": writeUp} {
 		file := filepath.Join(t.TempDir(), "page.html")
 		if err := os.WriteFile(file, []byte(write(t, of())), 0o600); err != nil {
 			t.Fatal(err)

@@ -28,15 +28,23 @@ type panel struct {
 	Numbers     table
 }
 
-// pictures that are shown, and those that are folded.
-func (d drawing) pictures() (shown, folded []*figure) {
+// Shown are the pictures that are not folded.
+func (d document) Shown() []*figure {
+	return drawn(d.which(), d.experiment(), d.capacity(), d.latency())
+}
+
+// Folded are the others.
+func (d document) Folded() []*figure {
 	throughput, worst := &figure{Title: "Throughput over time"}, &figure{Title: "Slowest answers over time"}
 	for _, g := range d.groups {
 		throughput.add(d.overTime(g, "", numbers, decisions), "decisions/s", fewest)
 		worst.add(d.overTime(g, "", micros, slowest), "of each interval", fewest)
 	}
-	empty := func(f *figure) bool { return len(f.Panels) == 0 }
-	return slices.DeleteFunc([]*figure{d.bars(), d.experiment(), d.capacity(), d.latency()}, empty), slices.DeleteFunc([]*figure{throughput, worst}, empty)
+	return drawn(throughput, worst)
+}
+
+func drawn(all ...*figure) []*figure {
+	return slices.DeleteFunc(all, func(f *figure) bool { return len(f.Panels) == 0 })
 }
 
 // The axes of the figures.
@@ -45,11 +53,11 @@ var (
 	micros  = chart.Axis{Text: format.Micros, Scale: chart.Log}
 )
 
-// bars show which strategy, and by how much.
-func (d drawing) bars() *figure {
+// which shows which strategy, and by how much.
+func (d document) which() *figure {
 	f := &figure{Title: "Which, and by how much"}
 	seen := map[string]bool{}
-	for _, l := range d.loads {
+	for _, l := range d.bars {
 		write := format.Number
 		if l.Unit == answer.Latency {
 			write, seen[answer.Latency] = format.Micros, true
@@ -75,7 +83,7 @@ func (d drawing) bars() *figure {
 const best, tied, faulty, contended = "best", "≈ best", "fault", "contended"
 
 // bar of a strategy beside the best of the load.
-func (d drawing) bar(l answer.Load, c answer.Cell, write func(float64) string) chart.Bar {
+func (d document) bar(l answer.Load, c answer.Cell, write func(float64) string) chart.Bar {
 	b := chart.Bar{Name: c.Strategy, Class: d.class(c.Strategy), Value: write(c.Figure.Median)}
 	whole := slices.IndexFunc(l.Cells, func(c answer.Cell) bool { return c.Best })
 	share := func(figure float64) float64 {
@@ -89,7 +97,7 @@ func (d drawing) bar(l answer.Load, c answer.Cell, write func(float64) string) c
 	switch {
 	case c.Faulty:
 		b.Class, b.Mark = "fault", faulty
-	case d.answer.Noisy != "":
+	case d.Noisy != "":
 	case c.Best:
 		b.Strong, b.Mark = true, best
 	case c.Close:
@@ -138,7 +146,7 @@ func (f *figure) add(l chart.Lines, unit string, fewest int) {
 }
 
 // lines of the typical run of each of the named strategies.
-func (d drawing) lines(g result.Group, names []string, l chart.Lines, points func(result.Run) []chart.Point) chart.Lines {
+func (d document) lines(g result.Group, names []string, l chart.Lines, points func(result.Run) []chart.Point) chart.Lines {
 	l.Title = cmp.Or(l.Title, g.Scenario.Title)
 	for _, name := range names {
 		if row, ran := g.Row(name); ran {
@@ -149,11 +157,11 @@ func (d drawing) lines(g result.Group, names []string, l chart.Lines, points fun
 }
 
 // latency curves of the two best. Of all, if none can be recommended.
-func (d drawing) latency() *figure {
+func (d document) latency() *figure {
 	f := &figure{Title: "How long an answer takes", Caption: "Each mark is ten times as rare as the one before: at p99, one answer of a hundred took longer."}
 	percentile := chart.Axis{Label: "percentile", Scale: chart.Nines, Text: func(p float64) string { return "p" + strconv.FormatFloat(p, 'f', -1, 64) }}
 	two := slices.DeleteFunc(slices.Clone(d.names), func(name string) bool {
-		return d.answer.Take != "" && name != d.answer.Take && name != d.answer.Next
+		return d.Take != "" && name != d.Take && name != d.Next
 	})
 	for _, g := range d.groups {
 		_, name := latency(g.Scenario, g.Rows[0].Runs[0])
@@ -185,8 +193,9 @@ func latency(s result.Scenario, run result.Run) (l result.Latency, name string) 
 	return l, name
 }
 
-// overTime are lines over the time of a run. of gets each point, and how many seconds it stands for.
-func (d drawing) overTime(g result.Group, title string, y chart.Axis, of func(p result.Point, length float64) float64) chart.Lines {
+// overTime are lines over the time of a run. of gets each point, how many seconds it stands for, and how many requests
+// were granted since the start.
+func (d document) overTime(g result.Group, title string, y chart.Axis, of func(p result.Point, length, granted float64) float64) chart.Lines {
 	l := chart.Lines{Title: title, X: chart.Axis{Label: "time", Scale: chart.Time, Text: format.Seconds}, Y: y}
 	begin := 0.0
 	for _, phase := range g.Scenario.Parameters.Phases {
@@ -194,15 +203,16 @@ func (d drawing) overTime(g result.Group, title string, y chart.Axis, of func(p 
 		begin += phase.Seconds
 	}
 	return d.lines(g, d.names, l, func(run result.Run) (points []chart.Point) {
-		end := 0.0
+		end, granted := 0.0, 0.0
 		for several := range slices.Chunk(run.Series, 1+len(run.Series)/mostPoints) {
 			sum := several[0]
 			for _, p := range several[1:] {
 				sum.Seconds, sum.Granted, sum.Denied = p.Seconds, sum.Granted+p.Granted, sum.Denied+p.Denied
 				sum.Grants.Max, sum.Denials.Max = max(sum.Grants.Max, p.Grants.Max), max(sum.Denials.Max, p.Denials.Max)
 			}
+			granted += float64(sum.Granted)
 			at := math.Round(sum.Seconds*10) / 10 // the same for all strategies
-			points = append(points, chart.Point{X: at, Y: of(sum, sum.Seconds-end)})
+			points = append(points, chart.Point{X: at, Y: of(sum, sum.Seconds-end, granted)})
 			end = sum.Seconds
 		}
 		return points
@@ -210,16 +220,11 @@ func (d drawing) overTime(g result.Group, title string, y chart.Axis, of func(p 
 }
 
 // experiment of the write-up, if it was run.
-func (d drawing) experiment() *figure {
+func (d document) experiment() *figure {
 	f := &figure{Title: "Minute by minute", Caption: "A perfect limiter rises in a straight line, and ends just below the mark. Lines that coincide hide each other."}
 	for _, g := range d.groups {
 		if most := g.Scenario.AtMost; most > 0 {
-			l := d.overTime(g, "Granted so far", numbers, func(p result.Point, _ float64) float64 { return float64(p.Granted) })
-			for _, line := range l.Lines {
-				for i := range line.Points[:max(0, len(line.Points)-1)] {
-					line.Points[i+1].Y += line.Points[i].Y
-				}
-			}
+			l := d.overTime(g, "Granted so far", numbers, func(_ result.Point, _, granted float64) float64 { return granted })
 			l.Limit = chart.Mark{At: float64(most), Label: fmt.Sprintf("at most %d", most)}
 			f.add(l, "requests", fewest)
 			f.add(d.overTime(g, "Slowest answer", micros, slowest), "of each interval", fewest)
@@ -228,16 +233,18 @@ func (d drawing) experiment() *figure {
 	return f
 }
 
-func slowest(p result.Point, _ float64) float64 { return max(p.Grants.Max, p.Denials.Max) }
+func slowest(p result.Point, _, _ float64) float64 { return max(p.Grants.Max, p.Denials.Max) }
 
-func decisions(p result.Point, length float64) float64 { return float64(p.Granted+p.Denied) / length }
+func decisions(p result.Point, length, _ float64) float64 {
+	return float64(p.Granted+p.Denied) / length
+}
 
 // capacity that was found, if it was looked for.
-func (d drawing) capacity() *figure {
+func (d document) capacity() *figure {
 	f := &figure{Title: "What it costs", Caption: "A caller asks again when it has its answer. Arrivals come whether or not earlier ones were answered."}
 	sweep := chart.Lines{Title: "Throughput by callers", X: chart.Axis{Label: "callers", Scale: chart.Log, Text: format.Number}, Y: numbers}
 	probes := chart.Lines{Title: "p99 by arrivals per second", X: chart.Axis{Label: "arrivals/s", Text: format.Number}, Y: micros}
-	for _, c := range d.report.Capacity {
+	for _, c := range d.Report.Capacity {
 		swept, probed := chart.Line{Name: c.Strategy, Class: d.class(c.Strategy)}, chart.Line{Name: c.Strategy, Class: d.class(c.Strategy)}
 		for _, p := range c.Sweep {
 			swept.Points = append(swept.Points, chart.Point{X: float64(p.Callers), Y: p.DecisionsPerSecond})

@@ -9,7 +9,7 @@ package report
 import (
 	"bytes"
 	"cmp"
-	_ "embed"
+	"embed"
 	"html/template"
 	"io"
 	"slices"
@@ -20,63 +20,51 @@ import (
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/result"
 )
 
-var (
-	//go:embed page.html
-	pageText string
-	//go:embed page.css
-	pageCSS string
+//go:embed page.html page.css
+var files embed.FS
 
-	pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{"count": format.Count}).Parse(pageText))
-)
-
-// page is what the template shows. It leaves out what is empty.
-type page struct {
-	answer.Answer
-	Report        result.Report
-	CSS           template.CSS
-	Shown, Folded []*figure
-
-	Figures, Statements, Loads, Facts table
-}
+var templates = template.Must(template.New("").Funcs(template.FuncMap{"count": format.Count}).ParseFS(files, "*"))
 
 // Write writes the page, in UTF-8. It is under 400 kB for the suite, and for ten minutes of the write-up's experiment with
 // seven strategies.
 func Write(w io.Writer, r result.Report) error {
-	d := newDrawing(r)
-	shown, folded := d.pictures()
 	var out bytes.Buffer // a page is whole, or is not written
-	err := pageTemplate.Execute(&out, page{
-		Answer: d.answer, Report: r, CSS: template.CSS(pageCSS), Shown: shown, Folded: folded, //nolint:gosec // the text is embedded
-		Figures: figures(d.groups), Statements: statements(d.groups), Loads: loads(r.Scenarios), Facts: facts(r),
-	})
-	if err == nil {
-		_, err = w.Write(out.Bytes())
+	if err := templates.ExecuteTemplate(&out, "page.html", newDocument(r)); err != nil {
+		return err
 	}
+	_, err := w.Write(out.Bytes())
 	return err
 }
 
-// drawing is what all pictures are made from.
-type drawing struct {
-	report result.Report
-	answer answer.Answer
+// document is what the template shows, by its fields and methods. It leaves out what is empty.
+type document struct {
+	answer.Answer
+	Report result.Report
+
 	groups []result.Group
-	loads  []answer.Load // of the bars
-	names  []string      // of the strategies: the one to take, the next one, then the others as they ran
+	bars   []answer.Load
+	names  []string // of the strategies: the one to take, the next one, then the others as they ran
 }
 
-func newDrawing(r result.Report) drawing {
-	d := drawing{report: r, answer: answer.Of(r), groups: r.Groups()}
-	d.loads, d.names = d.answer.Loads, slices.Clone(d.answer.Strategies)
+func newDocument(r result.Report) document {
+	d := document{Answer: answer.Of(r), Report: r, groups: r.Groups()}
+	d.bars, d.names = d.Loads, slices.Clone(d.Strategies)
 	if len(r.Capacity) > 0 {
 		found := answer.Load{Scenario: result.Scenario{Title: "the highest rate with p99 under " + format.Micros(r.Capacity[0].P99Bound)}, Unit: "arrivals/s"}
 		for _, c := range r.Capacity {
 			d.names = append(d.names, c.Strategy)
 			figure := result.Figure{Median: c.Rate, Low: c.Rate, High: c.Rate, Runs: 1}
-			found.Cells = append(found.Cells, answer.Cell{Strategy: c.Strategy, Ran: true, Figure: figure, Best: c.Strategy == d.answer.Take})
+			cell := answer.Cell{Strategy: c.Strategy, Ran: true, Figure: figure, Best: c.Strategy == d.Take}
+			for _, point := range slices.Concat(c.Sweep, c.Probes) {
+				if point.OverTokens > 0 && !cell.Faulty {
+					cell.Faulty, d.Faults = true, append(d.Faults, c.Strategy+": over by "+format.Plural(point.OverTokens, "token"))
+				}
+			}
+			found.Cells = append(found.Cells, cell)
 		}
-		d.loads = append(d.loads, found)
+		d.bars = append(d.bars, found)
 	}
-	first := []string{d.answer.Next, d.answer.Take} // the others have the index -1
+	first := []string{d.Next, d.Take} // the others have the index -1
 	slices.SortStableFunc(d.names, func(a, b string) int {
 		return cmp.Compare(slices.Index(first, b), slices.Index(first, a))
 	})
@@ -84,4 +72,4 @@ func newDrawing(r result.Report) drawing {
 }
 
 // class of a strategy, which has one colour in the whole page.
-func (d drawing) class(name string) string { return chart.Class(slices.Index(d.names, name)) }
+func (d document) class(name string) string { return chart.Class(slices.Index(d.names, name)) }

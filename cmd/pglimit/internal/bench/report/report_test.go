@@ -152,6 +152,17 @@ func sorted(all [][]string) [][]string {
 	return all
 }
 
+// A strategy that granted too much in a search for capacity is marked, and named.
+func TestCapacityWithAFault(t *testing.T) {
+	t.Parallel()
+	r := resulttest.Capacity()
+	r.Capacity[1].Probes[0].OverTokens = 3
+	page := write(t, r)
+	if got := bars(page, "fault"); fmt.Sprint(got) != "[["+r.Capacity[1].Strategy+"]]" || !strings.Contains(page, "<li>"+r.Capacity[1].Strategy+": over by 3 tokens") {
+		t.Errorf("the faults are %v", got)
+	}
+}
+
 func TestHostileNamesAreText(t *testing.T) {
 	t.Parallel()
 	const hostile = `"></style><script>alert('x')</script>`

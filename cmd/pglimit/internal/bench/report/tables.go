@@ -17,10 +17,10 @@ type table struct {
 	Rows [][]string
 }
 
-// figures of each load and strategy: medians of the rounds.
-func figures(groups []result.Group) table {
+// Figures of each load and strategy: medians of the rounds.
+func (d document) Figures() table {
 	t := table{Head: []string{"load", "strategy", "grants/s", "denials/s", "p50", "p99", "p99.9", "slowest", "round trips", "WAL", "contended", "failed", "deadlocks", "audit"}}
-	for _, g := range groups {
+	for _, g := range d.groups {
 		for _, row := range g.Rows {
 			cells := []string{g.Scenario.Title, row.Strategy}
 			add := func(write func(float64) string, of func(result.Run) float64) {
@@ -49,10 +49,10 @@ func figures(groups []result.Group) table {
 	return t
 }
 
-// statements that took most of the server's time, three of each typical run. None: the server keeps no statistics of them.
-func statements(groups []result.Group) table {
+// Busiest statements of each typical run, three of each. None: the server keeps no statistics of them.
+func (d document) Busiest() table {
 	t := table{Head: []string{"load", "strategy", "calls", "mean", "statement"}}
-	for _, g := range groups {
+	for _, g := range d.groups {
 		for _, row := range g.Rows {
 			all := row.Typical(g.Scenario).Statements
 			for _, s := range all[:min(3, len(all))] {
@@ -64,14 +64,14 @@ func statements(groups []result.Group) table {
 	return t
 }
 
-// loads in words, those with stages aside: they are the same.
-func loads(scenarios []result.Scenario) table {
+// What was run, in words. A load with stages is named beside the same one without.
+func (d document) What() table {
 	t := table{Head: []string{"load", "what it was"}}
 	staged := map[string]string{}
-	for _, s := range slices.Backward(scenarios) {
+	for _, s := range slices.Backward(d.Report.Scenarios) {
 		p := s.Parameters
 		stages := words(on(p.Combining, "combining"), on(p.Memory, "memory"), on(p.Leases, "leases"))
-		if s.StagesOf != "" {
+		if slices.ContainsFunc(d.Report.Scenarios, func(plain result.Scenario) bool { return plain.Name == s.StagesOf }) {
 			staged[s.StagesOf] = "; then with " + stages
 			continue
 		}
@@ -112,8 +112,9 @@ func words(parts ...string) string {
 	return strings.Join(slices.DeleteFunc(parts, func(part string) bool { return part == "" }), ", ")
 }
 
-// facts of what was run on what.
-func facts(r result.Report) table {
+// Where it was run.
+func (d document) Where() table {
+	r := d.Report
 	var settings []string
 	for _, name := range slices.Sorted(maps.Keys(r.Server.Settings)) {
 		settings = append(settings, name+" = "+r.Server.Settings[name])
