@@ -67,6 +67,21 @@ func TestScales(t *testing.T) {
 	}
 }
 
+// A step of ten times as much, or ten times as rare, is as long everywhere.
+func TestEvenSteps(t *testing.T) {
+	t.Parallel()
+	for scale, figures := range map[chart.Scale][]float64{chart.Linear: {1, 2, 3}, chart.Log: {10, 100, 1000}, chart.Nines: {90, 99, 99.9}} {
+		l := chart.Lines{X: chart.Axis{Text: number}, Y: chart.Axis{Scale: scale, Text: number}, Lines: []chart.Line{{Name: "a"}}}
+		for i, f := range figures {
+			l.Lines[0].Points = append(l.Lines[0].Points, chart.Point{X: float64(i), Y: f})
+		}
+		ys := regexp.MustCompile(`[ML][\d.]+ ([\d.]+)`).FindAllStringSubmatch(attributes(l.SVG(), "line", "d")[0], -1)
+		if first, second := high(ys[0][1])-high(ys[1][1]), high(ys[1][1])-high(ys[2][1]); first < 10 || math.Abs(first-second) > 0.3 {
+			t.Errorf("scale %d: steps of %v and %v", scale, first, second)
+		}
+	}
+}
+
 func high(text string) float64 {
 	f, _ := strconv.ParseFloat(text, 64)
 	return f

@@ -66,21 +66,21 @@ func (d document) which() *figure {
 		for _, name := range d.names {
 			if c := l.Cell(name); c.Ran {
 				bar := d.bar(l, c, write)
-				seen[bar.Mark] = true
+				seen[bar.Mark], seen[rounds] = true, seen[rounds] || c.Figure.Runs > 1
 				bars.Bars = append(bars.Bars, bar)
 				figures.Rows = append(figures.Rows, []string{name, write(c.Figure.Median), write(c.Figure.Low), write(c.Figure.High)})
 			}
 		}
 		f.Panels = append(f.Panels, panel{l.Scenario.Title, l.Unit, bars.SVG(), figures})
 	}
-	f.Caption = "Percent of the best in each load. Figures are medians; the thin line goes from the lowest round to the highest." +
+	f.Caption = "Percent of the best in each load." + on(seen[rounds], " Figures are medians; the thin line goes from the lowest round to the highest.") +
 		on(seen[answer.Latency], " Of a p99, less is better.") + on(seen[tied], " ≈\u00a0best: too close to call.") +
 		on(seen[contended], " Contended: denied only because another caller held the row.") + on(seen[faulty], " A fault, listed below, rules a strategy out.")
 	return f
 }
 
-// Marks at a bar in place of the percentage.
-const best, tied, faulty, contended = "best", "≈ best", "fault", "contended"
+// Marks at a bar in place of the percentage; and that there are several rounds.
+const best, tied, faulty, contended, rounds = "best", "≈ best", "fault", "contended", "rounds"
 
 // bar of a strategy beside the best of the load.
 func (d document) bar(l answer.Load, c answer.Cell, write func(float64) string) chart.Bar {
