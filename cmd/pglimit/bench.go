@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench"
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/gate"
@@ -18,7 +20,7 @@ import (
 )
 
 func newBenchCommand(a *app) *cobra.Command {
-	b := newBenchFlags(scenario.Custom())
+	b := &benchFlags{own: scenario.Custom()}
 	cmd := &cobra.Command{
 		Use:   "bench",
 		Short: "Compare the strategies under load, for speed and exactness",
@@ -26,24 +28,18 @@ func newBenchCommand(a *app) *cobra.Command {
 		Annotations: map[string]string{"runs": "by itself"}, // see usageTemplate
 		Long:        benchLong,
 		Example: lines(
-			"# which strategy? five loads, all four of a token bucket, in about a minute",
+			"# which strategy? and the same with pictures",
 			"pglimit bench",
-			"",
-			"# the same with pictures; the loads that there are",
 			"pglimit bench --report bench.html",
-			"pglimit bench --scenario help",
 			"",
 			"# the write-up's experiment in a tenth of its time, its own statements too",
-			"pglimit bench --scenario write-up --scale 0.1 --published",
-			"",
-			"# a load of your own: many keys of which a few are hot, two instances",
-			"pglimit bench --keys 100000 --distribution zipf --instances 2",
+			"pglimit bench --scenario write-up --duration 1m --published",
 			"",
 			"# what users see at 5,000 requests per second, with a server 2 ms away",
 			"pglimit bench --rps 5000 --keys 1000 --latency 2ms",
 			"",
-			"# in a pipeline: exit with 1 unless grants are fast and none is too many",
-			"pglimit bench --scenario many-keys-granted --fail 'p99(grant)<20ms'",
+			"# in a pipeline: exit with 1 if grants are slow, or one is too many",
+			"pglimit bench --scenario many-keys-granted --fail-if 'p99(grant)>20ms'",
 		),
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 { // it has commands of its own, whose names may be mistyped
@@ -66,9 +62,10 @@ func newBenchCommand(a *app) *cobra.Command {
 			return a.bench(cmd, b, config, conditions)
 		},
 	}
-	b.addTo(cmd)
-	b.addSuiteTo(cmd)
-	b.addLoadTo(cmd)
+	b.addTo(cmd, func(flags *pflag.FlagSet) {
+		flags.BoolVar(&b.details, "details", false, "print all figures")
+		flags.StringArrayVar(&b.failIf, "fail-if", nil, "exit with 1 if any run meets this `CONDITION`, such as 'p99(grant)>5ms'; may be repeated")
+	})
 	cmd.AddCommand(newBenchCapacityCommand(a), newBenchCompareCommand(a), newBenchReportCommand(a))
 	return cmd
 }
@@ -115,7 +112,7 @@ func (a *app) measure(cmd *cobra.Command, b *benchFlags, config bench.Config, wo
 		restart = restart || s.Trouble.RestartAfter > 0
 	}
 	if restart && a.namesServer() {
-		return measured, usagef(cmd, "--restart is for a throwaway server: name no database")
+		return measured, usagef(cmd, "restart is for a throwaway server: name no database")
 	}
 	place, err := a.findBenchPlace(ctx, connections, b)
 	defer a.leave(place, &err)
@@ -170,24 +167,31 @@ func (a *app) writeReport(name string, measured result.Report) error {
 	return nil
 }
 
-// printBench prints the suite as a comparison, and a single load with all its figures.
+// printBench prints the answer, and with --details all figures below it.
 func (a *app) printBench(r result.Report, b *benchFlags) error {
 	if a.output == outputJSON {
 		return r.Write(a.stdout)
 	}
-	var parts []string
-	switch {
-	case b.details:
-		parts = append(parts, text.Details(r))
-	case len(r.Scenarios) == 1 && r.Scenarios[0].AtMost > 0:
-		parts = append(parts, text.WriteUp(r, a.textOptions()))
-	case len(r.Scenarios) == 1:
-		parts = append(parts, text.Details(r))
-	default:
-		parts = append(parts, text.Suite(r, text.Advice(r), a.textOptions()))
+	screen := text.Screen(r, leftOut(r, b))
+	if b.details {
+		screen += "\n" + text.Details(r)
 	}
-	_, err := fmt.Fprintln(a.stdout, strings.TrimRight(strings.Join(parts, "\n"), "\n"))
+	_, err := fmt.Fprint(a.stdout, screen)
 	return err
+}
+
+// leftOut names the strategies that were not run, and says how to have them and the rest.
+func leftOut(r result.Report, b *benchFlags) (line string) {
+	left := slices.DeleteFunc(strategyNames(), func(name string) bool {
+		return slices.ContainsFunc(r.Runs, func(run result.Run) bool { return run.Strategy == name })
+	})
+	if len(left) > 0 {
+		line = "Not run: " + strings.Join(left, ", ") + " (--strategies all). "
+	}
+	if !b.details {
+		line += "--details prints all figures, --report FILE.html draws them."
+	}
+	return line
 }
 
 // mostFailed is the share of failed requests above which a run shows nothing.
@@ -207,8 +211,8 @@ func (a *app) complain(r result.Report, conditions []gate.Condition) (bad bool) 
 		}
 	}
 	for _, c := range conditions {
-		for _, v := range c.Check(r) {
-			a.say(v.String())
+		for _, broken := range c.Check(r) {
+			a.say(broken)
 			bad = true
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench"
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/result"
@@ -19,25 +20,18 @@ import (
 const benchCapacityLong = `Find how much each strategy can do here: the highest rate of arrivals at which
 the 99th percentile of latency stays under a bound.
 
-First a sweep over numbers of callers that each wait for their answer (a
-closed loop) shows about how much there is to be had. Then it bisects between
-nothing and what is too much: requests arrive on a schedule, and latency
-counts from when they were due. A rate is kept if p99 stays under --p99, at
-most 1 % of the requests fail, and the answers keep up with the arrivals. Each
-probe lasts --duration. A rate is given up when two probes in a row have
-failed at it.
-
-The flags from --limit on say how the load is, as in "pglimit bench". The
-stages are on, as in a service; --no-combining and --no-memory show the
-strategies by themselves.
+First closed loops of 1 to --callers callers show about how much there is to be
+had. Then it bisects: requests arrive on a schedule, and latency counts from
+when they were due. A rate is kept if p99 stays under --p99, at most 1 % of the
+requests fail, and the answers keep up with the arrivals. It is given up when
+two probes of --duration in a row have failed at it.
 
 Exit codes: 0 done, 1 a strategy granted too much or kept the bound at no
 rate, 2 failed, 130 ended by Ctrl-C (what was measured so far is printed).`
 
 func newBenchCapacityCommand(a *app) *cobra.Command {
-	b := newBenchFlags(capacityLoad())
-	b.onlyOwn = true
-	p99, sweep := 10*time.Millisecond, []int{1, 4, 16, 64, 256}
+	b := &benchFlags{own: capacityLoad(), onlyOwn: true}
+	p99 := 10 * time.Millisecond
 	cmd := &cobra.Command{
 		Use:   "capacity",
 		Short: "Find the highest rate at which latency stays under a bound",
@@ -50,22 +44,23 @@ func newBenchCapacityCommand(a *app) *cobra.Command {
 			"pglimit bench capacity --strategies token_bucket --p99 5ms --latency 1ms",
 		),
 		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			config, err := b.capacityConfig(cmd, p99, sweep)
-			if err != nil {
+		RunE: func(cmd *cobra.Command, _ []string) (err error) {
+			c := bench.CapacityConfig{P99: p99}
+			if c.Config, err = b.config(cmd.Flags()); err != nil {
 				return usagef(cmd, "%v", err)
 			}
-			return a.capacity(cmd, b, config)
+			for n := 1; n <= c.Scenarios[0].Callers; n *= 4 {
+				c.Callers = append(c.Callers, n)
+			}
+			if err := c.Validate(); err != nil {
+				return usagef(cmd, "%v", err)
+			}
+			return a.capacity(cmd, b, c)
 		},
 	}
-	b.addTo(cmd)
-	flags := cmd.Flags()
-	flags.DurationVar(&p99, "p99", p99, "`TIME` that the 99th percentile of latency has to stay under")
-	flags.IntSliceVar(&sweep, "sweep", sweep, "`NUMBERS` of callers of the sweep")
-	b.addLoadTo(cmd)
-	for _, name := range []string{"rps", "no-series", "restart"} { // the search sets the first, and needs none of the others
-		cmd.Flags().Lookup(name).Hidden = true
-	}
+	b.addTo(cmd, func(flags *pflag.FlagSet) {
+		flags.DurationVar(&p99, "p99", p99, "`TIME` that the 99th percentile of latency has to stay under")
+	})
 	return cmd
 }
 
@@ -76,19 +71,6 @@ func capacityLoad() scenario.Scenario {
 	s.Limit, s.Keys, s.Callers = pglimit.PerSecond(1_000_000), 10_000, 256
 	s.Warmup, s.Phases = 200*time.Millisecond, []scenario.Phase{{Length: 2 * time.Second}}
 	return s
-}
-
-func (b *benchFlags) capacityConfig(cmd *cobra.Command, p99 time.Duration, sweep []int) (c bench.CapacityConfig, err error) {
-	for _, name := range []string{"rps", "restart"} {
-		if cmd.Flags().Changed(name) {
-			return c, fmt.Errorf("--%s is not for capacity", name)
-		}
-	}
-	c = bench.CapacityConfig{P99: p99, Callers: sweep}
-	if c.Config, err = b.config(cmd.Flags()); err != nil {
-		return c, err
-	}
-	return c, c.Validate()
 }
 
 func (a *app) capacity(cmd *cobra.Command, b *benchFlags, c bench.CapacityConfig) error {

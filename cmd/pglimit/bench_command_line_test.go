@@ -13,7 +13,7 @@ func TestCommandLineHasNoPassword(t *testing.T) {
 		args []string
 	}{
 		{"pglimit bench", []string{"bench"}},
-		{"pglimit bench --fail 'p99(grant)<5ms' --keys 5", []string{"bench", "--fail", "p99(grant)<5ms", "--keys", "5"}},
+		{"pglimit bench --fail-if 'p99(grant)>5ms' --keys 5", []string{"bench", "--fail-if", "p99(grant)>5ms", "--keys", "5"}},
 		{"pglimit bench --limit '1/1s burst 5'", []string{"bench", "--limit", "1/1s burst 5"}},
 		{`pglimit bench --plan 'it'\''s.yaml'`, []string{"bench", "--plan", "it's.yaml"}},
 		{"pglimit bench --database-url postgres://u:xxxxx@h/d", []string{"bench", "--database-url", "postgres://u:secret@h/d"}},

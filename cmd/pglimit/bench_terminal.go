@@ -10,7 +10,6 @@ import (
 	"golang.org/x/term"
 
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench"
-	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/text"
 )
 
 // newBenchProgress returns a function that draws a bar for each run, or nil if w is no
@@ -25,11 +24,6 @@ func newBenchProgress(w io.Writer) func(bench.Progress) {
 func isTerminal(w io.Writer) bool {
 	file, ok := w.(*os.File)
 	return ok && term.IsTerminal(int(file.Fd()))
-}
-
-// textOptions uses colours only on a terminal, and not if NO_COLOR is set (https://no-color.org).
-func (a *app) textOptions() text.Options {
-	return text.Options{Colour: isTerminal(a.stdout) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"}
 }
 
 func drawProgress(w io.Writer) func(bench.Progress) {

@@ -13,6 +13,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench"
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/scenario"
 	"github.com/pglimit/ratelimit/internal/pgserver"
@@ -30,12 +33,9 @@ func configured(t *testing.T, args ...string) bench.Config {
 }
 
 func benchConfig(args ...string) (bench.Config, error) {
-	b := newBenchFlags(scenario.Custom())
-	cmd := newBenchCommand(&app{})
-	cmd.ResetFlags()
-	b.addTo(cmd)
-	b.addSuiteTo(cmd)
-	b.addLoadTo(cmd)
+	b := &benchFlags{own: scenario.Custom()}
+	cmd := &cobra.Command{Use: "bench"}
+	b.addTo(cmd, func(*pflag.FlagSet) {})
 	if err := cmd.ParseFlags(args); err != nil {
 		return bench.Config{}, err
 	}
@@ -44,7 +44,7 @@ func benchConfig(args ...string) (bench.Config, error) {
 
 func TestBenchFlagsAreTheLoad(t *testing.T) {
 	t.Parallel()
-	got := configured(t, strings.Fields("--strategies upsert,token_bucket --limit 1000/1s --burst 10000 --keys 100 --callers 8 --duration 3s --rps 50 --lock 2% --durability durable")...)
+	got := configured(t, strings.Fields("--strategies upsert,token_bucket --limit 1000/1s --burst 10000 --keys 100 --callers 8 --duration 3s --rps 50 --set lock=2% --durability durable")...)
 	want := scenario.Custom()
 	want.Limit, want.Keys, want.Callers, want.Durability = pglimit.PerSecond(1000).WithBurst(10000), 100, 8, pglimit.Durable
 	want.Phases, want.Trouble.LockShare = []scenario.Phase{{From: 50, To: 50, Length: 3 * time.Second}}, 0.02
@@ -64,7 +64,7 @@ func TestBenchChoosesScenarios(t *testing.T) {
 	if err := os.WriteFile(plan, []byte("name: mine\nkeys: 7\n---\nname: other\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	suite := "many-keys-granted many-keys-denied hot-key-granted hot-key-denied partners many-keys-granted-staged many-keys-denied-staged hot-key-granted-staged hot-key-denied-staged partners-staged"
+	suite := "many-keys-granted many-keys-denied hot-key-granted hot-key-denied partners many-keys-granted-staged hot-key-granted-staged hot-key-denied-staged"
 	for _, c := range []struct {
 		args   string
 		names  string
@@ -97,7 +97,7 @@ func TestBenchChoosesScenarios(t *testing.T) {
 func TestBenchCriterionIsThatOfTheLoad(t *testing.T) {
 	t.Parallel()
 	for args, want := range map[string]int64{
-		"--scale 1": 300, "--scale 0.07": 21, "--scale 0.005": 2, "--duration 11s": 6,
+		"": 300, "--duration 42s": 21, "--duration 3s": 2, "--duration 11s": 6,
 		"--limit 1/1s": 0, "--burst 5": 0, "--keys 2": 0,
 	} {
 		if s := configured(t, strings.Fields("--scenario write-up "+args)...).Scenarios[0]; s.AtMost != want {
@@ -112,6 +112,9 @@ func TestBenchRunsPublishedStatementsByName(t *testing.T) {
 	if len(got.Strategies) != 1 || !slices.Equal(got.Published, []string{"published_exclusion"}) {
 		t.Errorf("%v %v", got.Strategies, got.Published)
 	}
+	if got := configured(t, "--strategies", "all"); len(got.Strategies) != len(strategyNames()) || len(got.Published) != 0 {
+		t.Errorf("%v %v", got.Strategies, got.Published)
+	}
 	if got := configured(t, "--published"); len(got.Strategies) != len(bucketNames()) || len(got.Published) != 3 {
 		t.Errorf("%v %v", got.Strategies, got.Published)
 	}
@@ -121,19 +124,21 @@ func TestBenchRefusesWhatMakesNoSense(t *testing.T) {
 	t.Parallel()
 	for args, want := range map[string]string{
 		"--strategies nosuch":              `there is no "nosuch", only token_bucket, upsert, for_update_nowait, exclusion_range, sliding_window, sliding_log, warm_up, and of the write-up published_`,
-		"--strategies upsert --limit none": "--limit: ",
-		"--distribution normal":            "uniform, zipf",
-		"--rps -1":                         "--rps is -1",
+		"--strategies upsert --limit none": `--limit is "none": `,
+		"--keys many":                      "is not a whole number",
+		"--keys 0":                         "keys is 0: it must be from 1 to",
+		"--rps -1":                         "rps is -1",
+		"--set speed=5":                    `--set is "speed=5": there is no field speed in a scenario`,
+		"--set speed":                      `--set is "speed": it must be a field of a plan and its value, such as conns=32`,
 		"extra":                            `there is no command "pglimit bench extra"`,
-		"--scenario nosuch":                `there is no "nosuch", only suite, many-keys-granted`,
+		"--scenario nosuch":                `--scenario: there is no "nosuch", only suite, many-keys-granted`,
 		"--scenario suite --plan x.yaml":   "name one of them",
 		"--plan nosuch.yaml":               "--plan: open nosuch.yaml",
-		"--lock much":                      "a share such as 1% or 0.01",
-		"--fail p99<fast":                  "--fail: ",
+		"--fail-if p99<fast":               "--fail-if: ",
 		"compare one.json":                 "compare needs two files",
 		"compare one.json two.json":        "one.json",
 		"capacity --p99 1us":               "--p99 is 1µs",
-		"capacity --rps 5":                 "--rps is not for capacity",
+		"capacity --rps 5":                 "unknown flag: --rps",
 	} {
 		code, stdout, stderr := call(t.Context(), append([]string{"bench"}, strings.Fields(args)...)...)
 		if code != 2 || stdout != "" || strings.Count(stderr, "\n") != 1 || !strings.Contains(stderr, want) {
@@ -195,8 +200,7 @@ func TestBenchFetchesPostgres(t *testing.T) {
 		!strings.Contains(said[2], "cannot be fetched: unable to connect to http://127.0.0.1:1): install PostgreSQL or Docker, or name a database with --database-url") {
 		t.Errorf("exit code %d, it says %s", code, stderr)
 	}
-	b := newBenchFlags(scenario.Custom())
-	b.noDownload = true
+	b := &benchFlags{noDownload: true}
 	if from := b.sources(); len(from) == 0 || slices.Contains(from, pgserver.Embedded) {
 		t.Errorf("with --no-download it starts a server from %v", from)
 	}
@@ -242,14 +246,12 @@ func TestBenchFlagsBuildOnOneAnother(t *testing.T) {
 		{"--keys 5", func(s scenario.Scenario) bool {
 			return s.Durability == pglimit.Durable && reflect.DeepEqual(s.Phases, phases(2*time.Second, 6*time.Second))
 		}},
-		{"--durability relaxed", func(s scenario.Scenario) bool { return s.Durability == pglimit.Relaxed }},
+		{"--durability relaxed --no-memory", func(s scenario.Scenario) bool { return s.Durability == pglimit.Relaxed && s.Stages.NoMemory }},
 		{"--duration 4s", func(s scenario.Scenario) bool { // and the warm-up stays
 			return reflect.DeepEqual(s.Phases, phases(time.Second, 3*time.Second)) && s.Warmup == 4*time.Second && s.Trouble.RestartAfter == 1500*time.Millisecond
 		}},
-		{"--restart 2s --duration 4s", func(s scenario.Scenario) bool { return s.Trouble.RestartAfter == 2*time.Second }},
-		{"--duration 4s --warmup 1s", func(s scenario.Scenario) bool { return s.Warmup == time.Second }},
-		{"--scale 0.5", func(s scenario.Scenario) bool {
-			return reflect.DeepEqual(s.Phases, phases(time.Second, 3*time.Second)) && s.Warmup == 2*time.Second && s.Trouble.RestartAfter == 1500*time.Millisecond
+		{"--duration 4s --set restart=2s --set warmup=1s", func(s scenario.Scenario) bool {
+			return s.Trouble.RestartAfter == 2*time.Second && s.Warmup == time.Second
 		}},
 		{"--duration 4s --rps 70", func(s scenario.Scenario) bool {
 			return reflect.DeepEqual(s.Phases, []scenario.Phase{{From: 70, To: 70, Length: 4 * time.Second}})
@@ -264,11 +266,8 @@ func TestBenchFlagsBuildOnOneAnother(t *testing.T) {
 func TestBenchAuditsAndSeries(t *testing.T) {
 	t.Parallel()
 	for args, want := range map[string]int{"": bench.SuiteAudit, "--audit 5000": 5000, "--scenario suite --audit 0": 0, "--keys 5": bench.DefaultAudit} {
-		if got := configured(t, strings.Fields(args)...); got.AuditDecisions != want || got.NoSeries || got.Seed != 1 {
-			t.Errorf("bench %s audits %d, no series: %v, seed %d; want %d, false, 1", args, got.AuditDecisions, got.NoSeries, got.Seed, want)
+		if got := configured(t, strings.Fields(args)...); got.AuditDecisions != want || got.Seed != 1 {
+			t.Errorf("bench %s audits %d, seed %d; want %d, 1", args, got.AuditDecisions, got.Seed, want)
 		}
-	}
-	if got := configured(t, "--no-series", "--seed", "7"); !got.NoSeries || got.Seed != 7 {
-		t.Errorf("no series: %v, seed %d", got.NoSeries, got.Seed)
 	}
 }

@@ -53,6 +53,29 @@ func similarFlags(cmd *cobra.Command, name string) string {
 	return ", did you mean " + strings.Join(similar, " or ") + "?"
 }
 
+// flagGroup is some flags of a command under a title of their own in its help.
+type flagGroup struct {
+	title string
+	add   func(*pflag.FlagSet)
+}
+
+// groupFlags defines the flags of a command that has many. Cobra has groups of commands, and none of flags.
+func groupFlags(cmd *cobra.Command, groups ...flagGroup) {
+	var help strings.Builder
+	for i, g := range groups {
+		flags := pflag.NewFlagSet(g.title, pflag.ContinueOnError)
+		flags.SortFlags = false
+		g.add(flags)
+		if i == len(groups)-1 {
+			flags.BoolP("help", "h", false, "help for "+cmd.Name())
+		}
+		fmt.Fprintf(&help, "%s:\n%s\n", g.title, flags.FlagUsagesWrapped(80))
+		cmd.Flags().AddFlagSet(flags)
+	}
+	const flags = "Flags:\n{{.LocalFlags.FlagUsagesWrapped 80 | trimTrailingWhitespaces}}"
+	cmd.SetUsageTemplate(strings.Replace(usageTemplate(cmd.UsageTemplate()), flags, strings.TrimRight(help.String(), "\n"), 1))
+}
+
 func noArgs(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
 		return usagef(cmd, "%s takes no arguments, not %q", cmd.Name(), stray(args[0]))

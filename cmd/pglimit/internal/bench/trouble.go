@@ -12,7 +12,7 @@ import (
 // returns what was made. Nil: none was wanted.
 func (b *bench) trouble(ctx context.Context, j job, limiter string, keys []string) (stop func() (*result.Trouble, error)) {
 	wanted := j.scenario.Trouble
-	plan := trouble.Plan{LockShare: wanted.LockShare, RestartAfter: wanted.RestartAfter, Seed: b.config.Seed}
+	plan := trouble.Plan{LockShare: float64(wanted.LockShare), RestartAfter: wanted.RestartAfter, Seed: b.config.Seed}
 	if !plan.Any() {
 		return func() (*result.Trouble, error) { return nil, nil }
 	}

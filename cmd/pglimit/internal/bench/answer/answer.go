@@ -35,7 +35,7 @@ type Answer struct {
 	// Noisy is not empty if rounds lie too far apart for an answer: it says so, and what to do. Take is empty then.
 	Noisy string
 
-	Faults []string // a phrase for each strategy and load with a fault: "upsert, hot key: 2 % of the requests failed"
+	Faults []string // a phrase for each strategy with a fault: "upsert, hot key: 2 % failed; and 1 other load"
 	Audit  Audit
 }
 

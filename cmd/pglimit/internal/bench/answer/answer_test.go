@@ -41,7 +41,7 @@ func TestChoice(t *testing.T) {
 			report(rounds{"upsert": {200, 201, 202}, "token_bucket": {100, 101, 102}}, rounds{"upsert": {150, 151, 152}, "token_bucket": {100, 101, 102}},
 				rounds{"upsert": {100, 101, 102}, "token_bucket": {110, 111, 112}}),
 			"upsert", "token_bucket", "Take upsert: up to 2.0 × the grants/s of token_bucket, the next best",
-			`in 2 of 3 loads, and furthest ahead in "a": 201 grants/s beside 101 grants/s of token_bucket, the next best. ` +
+			`in 2 of 3 loads, and furthest ahead in "a": 201 grants/s beside 101 grants/s of token_bucket, the next. ` +
 				`It is furthest behind in "c": 101 grants/s beside 111 grants/s of token_bucket.`,
 		},
 		"as often the best: the default": {
@@ -53,11 +53,11 @@ func TestChoice(t *testing.T) {
 			"token_bucket", "upsert", "Too close to call between token_bucket, upsert", "take token_bucket, the default",
 		},
 		"single runs that differ by a seventh": {
-			report(rounds{"upsert": {100}, "token_bucket": {86}}), "token_bucket", "upsert", "Too close to call between token_bucket, upsert", "Nothing measured here",
+			report(rounds{"upsert": {100}, "token_bucket": {86}}), "token_bucket", "upsert", "Too close to call between token_bucket, upsert", "Nothing measured here decides: take token_bucket, the default",
 		},
 		"single runs that differ by a fifth": {
 			report(rounds{"upsert": {100}, "token_bucket": {80}}), "upsert", "token_bucket", "For this load take upsert: 1.2 × the grants/s of token_bucket, the next best",
-			"upsert made 100 grants/s beside 80 grants/s of token_bucket",
+			"For this load take upsert: 100 grants/s beside 80 grants/s of token_bucket",
 		},
 		"rounds that lie far apart": {
 			report(rounds{"upsert": {100, 200, 300}, "token_bucket": {10, 20, 30}}, rounds{"upsert": {100, 101, 102}}),
@@ -82,7 +82,7 @@ func TestFaultsRuleOut(t *testing.T) {
 	for want, spoil := range map[string]func(*result.Run){
 		"upsert, a: over by 2 tokens":                 func(run *result.Run) { run.Audit.OverTokens = 2 },
 		"upsert, a: 1 denial undue":                   func(run *result.Run) { run.Audit.DenialsNotDue = 1 },
-		"upsert, a: 1.96 % of the requests failed":    func(run *result.Run) { run.Errors = map[string]int64{"timeout": 20} },
+		"upsert, a: 1.96 % failed":                    func(run *result.Run) { run.Errors = map[string]int64{"timeout": 20} },
 		"upsert, a: granted 5 tokens too many":        func(run *result.Run) { run.Granted = 105 },
 		"upsert, a: over by 1 token, 3 denials undue": func(run *result.Run) { run.Audit.OverTokens, run.Audit.DenialsNotDue = 1, 3 },
 		"": func(run *result.Run) { run.Errors = map[string]int64{"timeout": 1} },

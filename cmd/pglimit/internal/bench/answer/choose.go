@@ -25,24 +25,21 @@ func (a *Answer) choose() {
 		return
 	}
 	ranked := a.ranked()
-	switch {
-	case len(ranked) == 0:
+	if len(ranked) == 0 {
 		a.Headline = "No strategy can be recommended: all had faults"
+		a.Sentences = []string{a.Headline + "."}
 		return
-	case len(a.Strategies) == 1:
-		a.Take = ranked[0]
+	}
+	if a.Take = ranked[0]; len(ranked) > 1 {
+		a.Next = ranked[1]
+		a.say(ranked)
+		return
+	}
+	a.Headline = "Take " + a.Take + ": all others had faults"
+	if len(a.Strategies) == 1 {
 		a.Headline = "Only " + a.Take + " was run"
-		a.Sentences = []string{a.only()}
-		return
 	}
-	a.Take = ranked[0]
-	if len(ranked) == 1 {
-		a.Headline = "Take " + a.Take + ": all others had faults"
-		a.Sentences = []string{a.only()}
-		return
-	}
-	a.Next = ranked[1]
-	a.say(ranked)
+	a.Sentences = []string{a.Headline + ".", a.only()}
 }
 
 // noise says that rounds lie too far apart in most cells.
@@ -115,20 +112,20 @@ func (a *Answer) say(ranked []string) {
 			behind, least = l, l.Ratio(a.Take, best)
 		}
 	}
-	record := fmt.Sprintf("%s is the best or too close to call in %d of %s", a.Take, a.ahead(a.Take), format.Plural(int64(len(a.Loads)), "load"))
-	figures := fmt.Sprintf("%s beside %s of %s, the next best", most.Words(a.Take), most.Words(a.Next), a.Next)
+	record := fmt.Sprintf("Take %s: it is the best or too close to call in %d of %s", a.Take, a.ahead(a.Take), format.Plural(int64(len(a.Loads)), "load"))
+	figures := fmt.Sprintf("%s beside %s of %s, the next", most.Words(a.Take), most.Words(a.Next), a.Next)
 	switch {
 	case lead == 1 && least == 1:
 		a.Close = true
 		a.Headline = "Too close to call between " + strings.Join(a.alike(ranked), ", ")
-		a.Sentences = []string{"Nothing measured here decides between them: take " + a.Take + a.why() + "."}
+		a.Sentences = []string{a.Headline + ".", "Nothing measured here decides: take " + a.Take + a.why() + "."}
 		return
 	case lead == 1:
 		a.Headline = "Take " + a.Take
 		a.Sentences = []string{record + "."}
 	case len(a.Loads) == 1:
 		a.Headline = "For this load take " + a.Take + a.by(most, lead)
-		a.Sentences = []string{fmt.Sprintf("%s made %s.", a.Take, figures)}
+		a.Sentences = []string{fmt.Sprintf("For this load take %s: %s.", a.Take, figures)}
 	default:
 		a.Headline = "Take " + a.Take + a.by(most, lead)
 		a.Sentences = []string{fmt.Sprintf("%s, and furthest ahead in %q: %s.", record, most.Scenario.Title, figures)}
@@ -138,7 +135,7 @@ func (a *Answer) say(ranked []string) {
 		a.Sentences = append(a.Sentences, fmt.Sprintf("It is furthest behind in %q: %s beside %s of %s.",
 			behind.Scenario.Title, behind.Words(a.Take), behind.Words(best), best))
 	} else {
-		a.Sentences = append(a.Sentences, "No other strategy is clearly ahead of it in any load.")
+		a.Sentences = append(a.Sentences, "No other is clearly ahead of it in any load.")
 	}
 }
 
@@ -205,6 +202,6 @@ func (a *Answer) ofCapacity(found []result.Capacity) {
 		a.Headline = "No strategy kept p99 under " + format.Micros(best.P99Bound)
 		return
 	}
-	a.Take = best.Strategy
+	a.Take = best.Strategy // and nothing else is to be said
 	a.Headline = fmt.Sprintf("%s keeps p99 under %s up to the highest rate, %s/s", best.Strategy, format.Micros(best.P99Bound), format.Number(best.Rate))
 }

@@ -190,16 +190,27 @@ func faultsOf(s result.Scenario, row result.Row, least float64) (list []string) 
 	say(tooMany > 0 && over == 0, "granted %s too many", format.Plural(tooMany, "token"))
 	say(undue > 0, "%s undue", format.Plural(undue, "denial"))
 	share := failed(row)
-	say(share > 0.5 || share > 0.001 && share > 3*least, "%s of the requests failed", format.Percent(share))
+	say(share > 0.5 || share > 0.001 && share > 3*least, "%s failed", format.Percent(share))
 	return list
 }
 
+// nameFaults names the first fault of each strategy, and in how many other loads it had some.
 func (a *Answer) nameFaults() {
-	for _, l := range a.Loads {
-		for _, c := range l.Cells {
-			if c.Faulty {
-				a.Faults = append(a.Faults, c.Strategy+", "+l.Scenario.Title+": "+strings.Join(c.faults, ", "))
+	for _, name := range a.Strategies {
+		first, others := "", 0
+		for _, l := range a.Loads {
+			switch c := l.Cell(name); {
+			case c.Faulty && first == "":
+				first = name + ", " + l.Scenario.Title + ": " + strings.Join(c.faults, ", ")
+			case c.Faulty:
+				others++
 			}
+		}
+		if others > 0 {
+			first += "; and " + format.Plural(int64(others), "other load")
+		}
+		if first != "" {
+			a.Faults = append(a.Faults, first)
 		}
 	}
 }

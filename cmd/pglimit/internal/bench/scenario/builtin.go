@@ -18,40 +18,41 @@ const (
 // outOfReach is a limit that no load reaches: all is granted.
 var outOfReach = pglimit.PerSecond(1_000_000)
 
-// suite has the scenarios without stages. Runs are short and are repeated: the median of
-// three short ones is surer than one long one on a machine that others use too.
-func suite() []Scenario {
+// suite is the default run: loads with one round trip per decision, and some of them with the default stages. Runs are
+// short and are repeated: the median of three short ones is surer than one long one on a machine that others use too.
+func suite() (all []Scenario) {
 	load := func(name, title, about, by string, keys int, limit pglimit.Limit) Scenario {
 		s := Custom()
 		s.Name, s.Title, s.About, s.CompareBy, s.Keys, s.Limit, s.Stages = name, title, about, by, keys, limit, bare
 		s.Warmup, s.Phases = 100*time.Millisecond, []Phase{{Length: 350 * time.Millisecond}}
 		return s
 	}
-	partners := load("partners", "partners, one per 2 s each",
-		"The write-up's endpoint: 100 partners, two instances, and callers that do not wait.",
+	partners := load("partners", "partners, denied",
+		"The write-up's endpoint: 100 partners, one request per 2 s each, two instances, and callers that do not wait.",
 		result.ByDenials, 100, pglimit.Every(2*time.Second))
 	partners.Instances, partners.Conns = 2, 8
 	partners.Warmup = 0 // the first requests are granted, and then hardly any
-	return []Scenario{
-		load("many-keys-granted", "many keys, all granted",
+	all = []Scenario{
+		load("many-keys-granted", "many keys, granted",
 			"Many users, far below their limit. Every decision writes.",
 			result.ByGrants, 1000, outOfReach),
-		load("many-keys-denied", "many keys, mostly denied",
+		load("many-keys-denied", "many keys, denied",
 			"Many users, most of them over their limit.",
 			result.ByDenials, 100, pglimit.PerSecond(5).WithBurst(1)),
-		load("hot-key-granted", "one hot key, all granted",
+		load("hot-key-granted", "hot key, granted",
 			"Everybody takes from one bucket, such as a global limit. Every decision writes the same row.",
 			result.ByGrants, 1, outOfReach),
-		load("hot-key-denied", "one hot key, mostly denied",
+		load("hot-key-denied", "hot key, denied",
 			"One client floods its bucket: what a limiter is there for.",
 			result.ByDenials, 1, pglimit.PerSecond(100).WithBurst(10)),
 		partners,
 	}
+	return append(all, staged(all[0]), staged(all[2]), staged(all[3]))
 }
 
 // staged is the same load with the stages that are on by default.
 func staged(s Scenario) Scenario {
-	s.StagesOf, s.Name, s.Title = s.Name, s.Name+"-staged", s.Title+", with the stages"
+	s.StagesOf, s.Name, s.Title = s.Name, s.Name+"-staged", s.Title+", default stages"
 	s.About = "The same with combining and the memory of denials, as a Limiter has them by default."
 	s.Stages, s.Rounds = Stages{}, 1
 	return s
@@ -72,26 +73,19 @@ func writeUp() Scenario {
 }
 
 // BuiltIn returns all scenarios that have a name, in the order in which they run.
-func BuiltIn() []Scenario {
-	all := suite()
-	for _, s := range suite() {
-		all = append(all, staged(s))
-	}
-	return append(all, writeUp())
-}
+func BuiltIn() []Scenario { return append(suite(), writeUp()) }
 
 // ByName returns the scenarios of that name: several for [Suite].
 func ByName(name string) ([]Scenario, error) {
-	all := BuiltIn()
 	if name == Suite {
-		return all[:len(all)-1], nil
+		return suite(), nil
 	}
 	names := []string{Suite}
-	for _, s := range all {
+	for _, s := range BuiltIn() {
 		if s.Name == name {
 			return []Scenario{s}, nil
 		}
 		names = append(names, s.Name)
 	}
-	return nil, fmt.Errorf("--scenario: there is no %q, only %s; \"--scenario help\" describes them", name, strings.Join(names, ", "))
+	return nil, fmt.Errorf("there is no %q, only %s; \"--scenario help\" describes them", name, strings.Join(names, ", "))
 }

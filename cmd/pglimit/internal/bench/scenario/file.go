@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strconv"
 	"strings"
 	"time"
 
@@ -15,51 +16,13 @@ import (
 	"github.com/pglimit/ratelimit/pglimit"
 )
 
-// document is one scenario of a file. Its fields are named like the flags of "pglimit
-// bench". What is left out is as in [Custom].
+// document is a scenario in a file: its fields, and those that are written otherwise there.
 type document struct {
-	Name  string `yaml:"name"`
-	Title string `yaml:"title"`
-	About string `yaml:"about"`
-
-	CompareBy string `yaml:"compare-by"`
-
-	Limit        string  `yaml:"limit"`
-	Cost         int64   `yaml:"cost"`
-	Costs        []cost  `yaml:"costs"`
-	Keys         int     `yaml:"keys"`
-	Distribution string  `yaml:"distribution"`
-	Exponent     float64 `yaml:"exponent"`
-	WithRows     bool    `yaml:"with-rows"`
-
-	Callers   int           `yaml:"callers"`
-	Instances int           `yaml:"instances"`
-	Conns     int           `yaml:"conns"`
-	Phases    []phase       `yaml:"phases"`
-	Arrivals  string        `yaml:"arrivals"`
-	Warmup    time.Duration `yaml:"warmup"`
-	Timeout   time.Duration `yaml:"timeout"`
-
-	Durability string `yaml:"durability"`
-
-	NoCombining bool          `yaml:"no-combining"`
-	Lanes       int           `yaml:"lanes"`
-	MaxWaiting  int           `yaml:"max-waiting"`
-	NoMemory    bool          `yaml:"no-memory"`
-	DenialTTL   time.Duration `yaml:"denial-ttl"`
-	DenialKeys  int           `yaml:"denial-keys"`
-	Leases      bool          `yaml:"leases"`
-	LeaseTTL    time.Duration `yaml:"lease-ttl"`
-	NoBreaker   bool          `yaml:"no-breaker"`
-
-	Latency time.Duration `yaml:"latency"`
-	Lock    Percent       `yaml:"lock"`
-	Restart time.Duration `yaml:"restart"`
-}
-
-type cost struct {
-	Tokens int64   `yaml:"tokens"`
-	Share  float64 `yaml:"share"`
+	Scenario   `yaml:",inline"`
+	Limit      string  `yaml:"limit"`
+	Durability string  `yaml:"durability"`
+	Cost       *int64  `yaml:"cost"` // the only one
+	Phases     []phase `yaml:"phases"`
 }
 
 // phase has a rate, or a rate and another one that it ends with, or none: a closed loop.
@@ -69,26 +32,55 @@ type phase struct {
 	Duration time.Duration `yaml:"duration"`
 }
 
-// ReadFile reads scenarios from a YAML file, each a document of its own (separated by a
-// line of three dashes). Errors name the file, the scenario and the field, which has the
-// name of the flag.
-func ReadFile(name string) ([]Scenario, error) {
-	text, err := os.ReadFile(name)
-	if err != nil {
-		return nil, fmt.Errorf("--plan: %w", err)
+func (s Scenario) document() document {
+	d := document{Scenario: s, Limit: s.Limit.String(), Durability: s.Durability.String()}
+	for _, p := range s.Phases {
+		d.Phases = append(d.Phases, phase{p.From, &p.To, p.Length})
 	}
-	scenarios, err := read(text)
-	if err != nil {
-		return nil, fmt.Errorf("--plan %s: %w", name, err)
-	}
-	return scenarios, nil
+	return d
 }
 
-// values of the file, in words.
+func (d document) scenario() (s Scenario, err error) {
+	s = d.Scenario
+	if s.Limit, err = pglimit.ParseLimit(d.Limit); err != nil {
+		return s, fmt.Errorf("limit: %w", err)
+	}
+	if s.Durability, err = pglimit.ParseDurability(d.Durability); err != nil {
+		return s, fmt.Errorf("durability: %w", err)
+	}
+	if d.Cost != nil {
+		s.Costs = []Cost{{*d.Cost, 1}}
+	}
+	s.Phases = nil
+	for _, p := range d.Phases {
+		to := p.Rate
+		if p.RampTo != nil {
+			to = *p.RampTo
+		}
+		s.Phases = append(s.Phases, Phase{p.Rate, to, p.Duration})
+	}
+	return s, nil
+}
+
+// values of a file, in words.
 var values = []yamlfile.Value{
 	{Type: "scenario.document", Is: "a scenario"}, {Type: "scenario.Percent", Is: "a share such as 1%"},
 	{Type: "scenario.phase", Is: "a phase", Fields: "rate, ramp-to, duration"}, {Type: "[]scenario.phase", Is: "a list of phases"},
-	{Type: "scenario.cost", Is: "a cost", Fields: "tokens, share"}, {Type: "[]scenario.cost", Is: "a list of costs"},
+	{Type: "scenario.Cost", Is: "a cost", Fields: "tokens, share"}, {Type: "[]scenario.Cost", Is: "a list of costs"},
+}
+
+// ReadFile reads scenarios from a YAML file, each a document of its own (separated by a line of three dashes). What is
+// left out is as in [Custom]. Errors name the file, the scenario and the field.
+func ReadFile(name string) ([]Scenario, error) {
+	text, err := os.ReadFile(name)
+	if err != nil {
+		return nil, err
+	}
+	scenarios, err := read(text)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	return scenarios, nil
 }
 
 func read(text []byte) (scenarios []Scenario, err error) {
@@ -99,7 +91,8 @@ func read(text []byte) (scenarios []Scenario, err error) {
 	decoder.KnownFields(true)
 	taken := map[string]bool{}
 	for {
-		d := defaults()
+		d := Custom().document()
+		d.Name, d.Title, d.About = "", "", ""
 		switch err := decoder.Decode(&d); {
 		case errors.Is(err, io.EOF) && len(scenarios) == 0:
 			return nil, errors.New("it is empty")
@@ -107,71 +100,83 @@ func read(text []byte) (scenarios []Scenario, err error) {
 			return scenarios, nil
 		case err != nil:
 			return nil, yamlfile.Explain(text, err, values...)
-		}
-		if d.Name == "" {
+		case d.Name == "":
 			return nil, fmt.Errorf("scenario %d has no name", len(scenarios)+1)
-		}
-		if taken[d.Name] {
+		case taken[d.Name]:
 			return nil, fmt.Errorf("there are two scenarios with the name %q", d.Name)
 		}
 		taken[d.Name] = true
+		if d.Title == "" {
+			d.Title = d.Name
+		}
 		s, err := d.scenario()
 		if err == nil {
 			err = s.Validate()
 		}
 		if err != nil {
-			return nil, fmt.Errorf("scenario %q: %s", d.Name, strings.ReplaceAll(err.Error(), "--", ""))
+			return nil, fmt.Errorf("scenario %q: %w", d.Name, err)
 		}
 		scenarios = append(scenarios, s)
 	}
 }
 
-// defaults are those of [Custom].
-func defaults() document {
-	s := Custom()
-	return document{
-		CompareBy: s.CompareBy, Limit: s.Limit.String(), Cost: s.Costs[0].Tokens,
-		Keys: s.Keys, Distribution: s.Distribution, Exponent: s.Exponent,
-		Callers: s.Callers, Instances: s.Instances, Conns: s.Conns,
-		Phases: []phase{{Duration: s.Length()}}, Arrivals: s.Arrivals, Warmup: s.Warmup,
-		Durability: s.Durability.String(),
+// Set sets a field by its name in a file, or one of these: rps makes it an open loop of that rate, duration makes all
+// phases together as long, and burst is that of the limit. The write-up's criterion is for its own limit and key.
+func (s *Scenario) Set(field, value string) (err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("%s is %q: %w", field, value, err)
+		}
+	}()
+	switch field {
+	case "rps":
+		rate, err := strconv.ParseFloat(value, 64)
+		if err != nil {
+			return errors.New("it must be a number")
+		}
+		s.Phases = []Phase{{rate, rate, s.Length()}}
+		return nil
+	case "duration":
+		length, err := time.ParseDuration(value)
+		if err != nil {
+			return errors.New("it must be a duration such as 500ms or 1m30s")
+		}
+		*s = s.lasting(length)
+		return nil
+	case "burst":
+		burst, err := strconv.ParseInt(value, 10, 64)
+		if err != nil || burst < 1 {
+			return errors.New("it must be a whole number, at least 1")
+		}
+		s.Limit, s.AtMost = s.Limit.WithBurst(burst), 0
+		return nil
+	case "limit", "keys":
+		s.AtMost = 0
 	}
+	text := []byte(field + ": " + value)
+	d := s.document()
+	decoder := yaml.NewDecoder(bytes.NewReader(text))
+	decoder.KnownFields(true)
+	if err := decoder.Decode(&d); err != nil {
+		return errors.New(strings.TrimPrefix(yamlfile.Explain(text, err, values...).Error(), "line 1: "))
+	}
+	*s, err = d.scenario()
+	return err
 }
 
-func (d document) scenario() (s Scenario, err error) {
-	s = Scenario{
-		Name: d.Name, Title: d.Title, About: d.About, CompareBy: d.CompareBy,
-		Keys: d.Keys, Distribution: d.Distribution, Exponent: d.Exponent, WithRows: d.WithRows,
-		Callers: d.Callers, Instances: d.Instances, Conns: d.Conns,
-		Arrivals: d.Arrivals, Warmup: d.Warmup, Timeout: d.Timeout,
-		Stages: Stages{
-			NoCombining: d.NoCombining, Lanes: d.Lanes, MaxWaiting: d.MaxWaiting,
-			NoMemory: d.NoMemory, DenialTTL: d.DenialTTL, DenialKeys: d.DenialKeys,
-			Leases: d.Leases, LeaseTTL: d.LeaseTTL, NoBreaker: d.NoBreaker,
-		},
-		Trouble: Trouble{Latency: d.Latency, LockShare: float64(d.Lock), RestartAfter: d.Restart},
+// Percent is a share that is written as 1% or 0.01.
+type Percent float64
+
+// UnmarshalYAML parses the text of a field.
+func (p *Percent) UnmarshalYAML(node *yaml.Node) error {
+	digits, percent := strings.CutSuffix(strings.TrimSpace(node.Value), "%")
+	share, err := strconv.ParseFloat(strings.TrimSpace(digits), 64)
+	if err != nil {
+		return fmt.Errorf("line %d: it must be a share such as 1%% or 0.01", node.Line)
 	}
-	if s.Title == "" {
-		s.Title = s.Name
+	if percent {
+		share /= 100
 	}
-	if s.Limit, err = pglimit.ParseLimit(d.Limit); err != nil {
-		return s, fmt.Errorf("--limit: %w", err)
-	}
-	if s.Durability, err = pglimit.ParseDurability(d.Durability); err != nil {
-		return s, fmt.Errorf("--durability: %w", err)
-	}
-	for _, c := range d.Costs {
-		s.Costs = append(s.Costs, Cost(c))
-	}
-	if len(s.Costs) == 0 {
-		s.Costs = []Cost{{d.Cost, 1}}
-	}
-	for _, p := range d.Phases {
-		to := p.Rate
-		if p.RampTo != nil {
-			to = *p.RampTo
-		}
-		s.Phases = append(s.Phases, Phase{p.Rate, to, p.Duration})
-	}
-	return s, nil
+	*p = Percent(share)
+	return nil
 }

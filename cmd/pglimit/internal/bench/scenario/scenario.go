@@ -1,12 +1,11 @@
-// Package scenario is what a bench can be asked to run: loads with a name, those of the
-// user's own, and those read from a file.
+// Package scenario is what a bench can be asked to run: loads with a name, those of the user's own, and those read from
+// a file.
 //
 //	scenario.go   a load, as plain data
-//	validate.go   whether it makes sense
-//	limiter.go    the limiters that it is put on
-//	subject.go    a strategy with the limit that it can keep
 //	builtin.go    the loads that have a name
-//	file.go       a load in a YAML file
+//	file.go       a load in a YAML file, and single fields of it
+//	validate.go   whether it makes sense
+//	limiter.go    the limiters that it is put on, and the strategy with the limit that it can keep
 //	describe.go   what the report says of a load
 package scenario
 
@@ -14,7 +13,6 @@ import (
 	"math"
 	"time"
 
-	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/result"
 	"github.com/pglimit/ratelimit/pglimit"
 )
 
@@ -30,82 +28,82 @@ const (
 	Constant = "constant" // evenly spaced
 )
 
-// Scenario is a load that strategies are put under, one after another. [Custom] has the
-// defaults; the zero value is not valid.
+// Scenario is a load that strategies are put under, one after another. [Custom] has the defaults; the zero value is not
+// valid. The fields have the names of a file.
 type Scenario struct {
-	Name, Title, About string
+	Name  string `yaml:"name"`
+	Title string `yaml:"title"`
+	About string `yaml:"about"`
 
-	StagesOf  string // the scenario that has the same load without stages, if there is one
-	CompareBy string // result.ByGrants, ByDenials or ByDecisions
-	AtMost    int64  // tokens that may be granted by the write-up's criterion; 0: no criterion
+	StagesOf  string `yaml:"-"`          // the scenario that has the same load without stages, if there is one
+	CompareBy string `yaml:"compare-by"` // result.ByGrants, ByDenials or ByDecisions
+	AtMost    int64  `yaml:"-"`          // tokens that may be granted by the write-up's criterion; 0: no criterion
 
 	// Rounds is how often it is repeated. Zero: as often as the others.
-	Rounds int
+	Rounds int `yaml:"-"`
 
-	// Limit of each key. A strategy that cannot keep it gets the same rate with a
-	// burst of 1, and the report says so.
-	Limit pglimit.Limit
+	// Limit of each key. A strategy that cannot keep it gets the same rate with a burst of 1, and the report says so.
+	Limit pglimit.Limit `yaml:"-"`
 
 	// Costs of requests; at least one.
-	Costs []Cost
+	Costs []Cost `yaml:"costs"`
 
-	// Keys is how many keys there are, and Distribution how requests are spread over
-	// them. Exponent is for Zipf, and above 1.
-	Keys         int
-	Distribution string
-	Exponent     float64
+	// Keys is how many keys there are, and Distribution how requests are spread over them. Exponent is for Zipf, and
+	// above 1.
+	Keys         int     `yaml:"keys"`
+	Distribution string  `yaml:"distribution"`
+	Exponent     float64 `yaml:"exponent"`
 
 	// WithRows takes once from each key before the warm-up, so that each has a row.
-	WithRows bool
+	WithRows bool `yaml:"with-rows"`
 
 	// Callers in all instances together: each has at most one request under way.
-	Callers int
+	Callers int `yaml:"callers"`
 
-	// Instances, each with a Limiter and a pool of Conns connections of its own, as
-	// if it were another process.
-	Instances, Conns int
+	// Instances, each with a Limiter and a pool of Conns connections of its own, as if it were another process.
+	Instances int `yaml:"instances"`
+	Conns     int `yaml:"conns"`
 
 	// Phases of the load, one after another; at least one.
-	Phases   []Phase
-	Arrivals string // of an open loop
+	Phases   []Phase `yaml:"-"`
+	Arrivals string  `yaml:"arrivals"` // of an open loop
 
 	// Warmup is how long the load runs before it is measured.
-	Warmup time.Duration
+	Warmup time.Duration `yaml:"warmup"`
 
 	// Timeout of one decision. Zero: none.
-	Timeout    time.Duration
-	Durability pglimit.Durability
+	Timeout    time.Duration      `yaml:"timeout"`
+	Durability pglimit.Durability `yaml:"-"`
 
-	Stages  Stages
-	Trouble Trouble
+	Stages  Stages  `yaml:",inline"`
+	Trouble Trouble `yaml:",inline"`
 }
 
 // Cost is how many tokens a share of the requests asks for.
 type Cost struct {
-	Tokens int64
-	Share  float64 // of all Shares together
+	Tokens int64   `yaml:"tokens"`
+	Share  float64 `yaml:"share"` // of all Shares together
 }
 
-// Phase is a stretch of the load. From and To are arrivals per second in all; where they
-// differ the rate changes evenly. Both zero: a closed loop, in which each caller asks
-// again when it has its answer.
+// Phase is a stretch of the load. From and To are arrivals per second in all; where they differ the rate changes evenly.
+// Both zero: a closed loop, in which each caller asks again when it has its answer.
 type Phase struct {
 	From, To float64
 	Length   time.Duration
 }
 
-// Stages between a limiter and its strategy, as in [pglimit.Config]: a zero is the
-// library's default. The write-up's statements run without any stage, and a strategy that
-// is no [pglimit.Leaser] runs without leases.
+// Stages between a limiter and its strategy, as in [pglimit.Config]: a zero is the library's default. The write-up's
+// statements run without any stage, and a strategy that is no [pglimit.Leaser] runs without leases.
 type Stages struct {
-	NoCombining       bool
-	Lanes, MaxWaiting int
-	NoMemory          bool
-	DenialTTL         time.Duration
-	DenialKeys        int
-	Leases            bool
-	LeaseTTL          time.Duration
-	NoBreaker         bool
+	NoCombining bool          `yaml:"no-combining"`
+	Lanes       int           `yaml:"lanes"`
+	MaxWaiting  int           `yaml:"max-waiting"`
+	NoMemory    bool          `yaml:"no-memory"`
+	DenialTTL   time.Duration `yaml:"denial-ttl"`
+	DenialKeys  int           `yaml:"denial-keys"`
+	Leases      bool          `yaml:"leases"`
+	LeaseTTL    time.Duration `yaml:"lease-ttl"`
+	NoBreaker   bool          `yaml:"no-breaker"`
 }
 
 // bare is one round trip per decision.
@@ -113,9 +111,9 @@ var bare = Stages{NoCombining: true, NoMemory: true}
 
 // Trouble that is injected. The zero value: none.
 type Trouble struct {
-	Latency      time.Duration // that each round trip takes longer
-	LockShare    float64       // of the keys, which somebody holds locked at any time
-	RestartAfter time.Duration // into each run, of a throwaway server
+	Latency      time.Duration `yaml:"latency"` // that each round trip takes longer
+	LockShare    Percent       `yaml:"lock"`    // of the keys, which somebody holds locked at any time
+	RestartAfter time.Duration `yaml:"restart"` // into each run, of a throwaway server
 }
 
 // Custom is the load that the user's flags change.
@@ -128,7 +126,7 @@ type Trouble struct {
 func Custom() Scenario {
 	return Scenario{
 		Name: "custom", Title: "a load of your own", About: "What the flags say.",
-		CompareBy:    result.ByDecisions,
+		CompareBy:    "decisions",
 		Limit:        pglimit.PerSecond(20),
 		Costs:        []Cost{{1, 1}},
 		Keys:         20,
@@ -154,9 +152,8 @@ func (s Scenario) Length() (sum time.Duration) {
 // Open says that requests arrive on a schedule.
 func (s Scenario) Open() bool { return s.Phases[0].From > 0 || s.Phases[0].To > 0 }
 
-// Scaled has all its times multiplied by the factor, and the write-up's criterion with
-// them: of one token per 2 s there are 2 within 3 s, one at the beginning, so that is rounded
-// up.
+// Scaled has all its times multiplied by the factor, and the write-up's criterion with them: of one token per 2 s there
+// are 2 within 3 s, one at the beginning, so that is rounded up.
 func (s Scenario) Scaled(factor float64) Scenario {
 	scale := func(d time.Duration) time.Duration { return time.Duration(float64(d) * factor) }
 	phases := make([]Phase, len(s.Phases))
@@ -166,4 +163,15 @@ func (s Scenario) Scaled(factor float64) Scenario {
 	s.Phases, s.Warmup, s.Trouble.RestartAfter = phases, scale(s.Warmup), scale(s.Trouble.RestartAfter)
 	s.AtMost = int64(math.Ceil(float64(s.AtMost)*factor - 1e-6)) // 0.07 x 300 is a little above 21
 	return s
+}
+
+// lasting has the phases scaled to that length, and the warm-up as it was.
+func (s Scenario) lasting(length time.Duration) Scenario {
+	if len(s.Phases) == 1 {
+		s.Phases = []Phase{{s.Phases[0].From, s.Phases[0].To, length}}
+		return s
+	}
+	scaled := s.Scaled(float64(length) / float64(s.Length()))
+	scaled.Warmup = s.Warmup
+	return scaled
 }

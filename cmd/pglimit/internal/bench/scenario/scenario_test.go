@@ -65,8 +65,8 @@ func TestExactLimiterKeepsTheScaledCriterion(t *testing.T) {
 func TestNamesOfScenarios(t *testing.T) {
 	t.Parallel()
 	all, err := ByName(Suite)
-	if err != nil || len(all) != 10 {
-		t.Errorf("%d scenarios, %v; want 10", len(all), err)
+	if err != nil || len(all) != 8 {
+		t.Errorf("%d scenarios, %v; want 8", len(all), err)
 	}
 	seen := map[string]bool{}
 	for i, s := range all {
@@ -84,7 +84,7 @@ func TestNamesOfScenarios(t *testing.T) {
 	if s := experiment(t); s.AtMost != 300 || s.Length() != 10*time.Minute || s.Stages != bare || s.Instances != 2 || s.Keys != 1 || s.Limit != pglimit.Every(2*time.Second) {
 		t.Errorf("%+v is not the write-up's experiment", s)
 	}
-	if _, err := ByName("nosuch"); err == nil || !strings.HasPrefix(err.Error(), `--scenario: there is no "nosuch", only suite, many-keys-granted, `) {
+	if _, err := ByName("nosuch"); err == nil || !strings.HasPrefix(err.Error(), `there is no "nosuch", only suite, many-keys-granted, `) {
 		t.Error(err)
 	}
 }

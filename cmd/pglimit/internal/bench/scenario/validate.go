@@ -24,95 +24,75 @@ const (
 	maxLatency = 10 * time.Second
 )
 
-// Validate returns an error that names the flag, its value and what is allowed.
+// Validate returns an error that names the field, its value and what is allowed.
 func (s Scenario) Validate() error {
 	if limit := (*pglimit.LimitError)(nil); errors.As(s.Limit.Validate(), &limit) {
-		return fmt.Errorf("--limit and --burst: %s %s", strings.ToLower(limit.Field), limit.Why)
-	}
-	if err := s.validateCosts(); err != nil {
-		return err
+		return fmt.Errorf("limit: %s %s", strings.ToLower(limit.Field), limit.Why)
 	}
 	for _, n := range []struct {
-		flag      string
-		value     int
-		low, high int
-		why       string
+		field string
+		value int
+		most  int
+		why   string
 	}{
-		{"--keys", s.Keys, 1, maxKeys, ""},
-		{"--callers", s.Callers, 1, maxCallers, ""},
-		{"--instances", s.Instances, 1, s.Callers, ", the number of callers"},
-		{"--conns", s.Conns, 1, maxCallers, ""},
+		{"keys", s.Keys, maxKeys, ""},
+		{"callers", s.Callers, maxCallers, ""},
+		{"instances", s.Instances, s.Callers, ", the number of callers"},
+		{"conns", s.Conns, maxCallers, ""},
+		{"costs: the number of entries", len(s.Costs), maxCosts, ""},
 	} {
-		if n.value < n.low || n.value > n.high {
-			return fmt.Errorf("%s is %d: it must be from %d to %d%s", n.flag, n.value, n.low, n.high, n.why)
+		if n.value < 1 || n.value > n.most {
+			return fmt.Errorf("%s is %d: it must be from 1 to %d%s", n.field, n.value, n.most, n.why)
 		}
 	}
-	switch {
-	case s.Distribution != Uniform && s.Distribution != Zipf:
-		return fmt.Errorf("--distribution is %q: it must be %s or %s", s.Distribution, Uniform, Zipf)
-	case s.Distribution == Zipf && !(s.Exponent > 1 && s.Exponent <= 100):
-		return fmt.Errorf("--exponent is %v: it must be above 1, and at most 100", s.Exponent)
-	case s.Arrivals != Poisson && s.Arrivals != Constant:
-		return fmt.Errorf("--arrivals is %q: it must be %s or %s", s.Arrivals, Poisson, Constant)
-	case s.CompareBy != result.ByGrants && s.CompareBy != result.ByDenials && s.CompareBy != result.ByDecisions:
-		return fmt.Errorf("--compare-by is %q: it must be %s, %s or %s", s.CompareBy, result.ByGrants, result.ByDenials, result.ByDecisions)
-	case s.Warmup < 0:
-		return fmt.Errorf("--warmup is %v: it must not be negative; 0 means none", s.Warmup)
-	case s.Timeout < 0:
-		return fmt.Errorf("--timeout is %v: it must not be negative; 0 means none", s.Timeout)
+	for _, c := range s.Costs {
+		if c.Tokens < 1 || c.Tokens > s.Limit.Burst {
+			return fmt.Errorf("cost is %d: it must be from 1 to %d, the burst of %v", c.Tokens, s.Limit.Burst, s.Limit)
+		}
+		if !(c.Share > 0) || math.IsInf(c.Share, 0) {
+			return fmt.Errorf("costs: the share of %d is %v: it must be above 0", c.Tokens, c.Share)
+		}
 	}
 	if err := s.validatePhases(); err != nil {
 		return err
 	}
-	if err := s.Trouble.validate(s.Length()); err != nil {
-		return err
+	switch t := s.Trouble; {
+	case s.Distribution != Uniform && s.Distribution != Zipf:
+		return fmt.Errorf("distribution is %q: it must be %s or %s", s.Distribution, Uniform, Zipf)
+	case s.Distribution == Zipf && !(s.Exponent > 1 && s.Exponent <= 100):
+		return fmt.Errorf("exponent is %v: it must be above 1, and at most 100", s.Exponent)
+	case s.Arrivals != Poisson && s.Arrivals != Constant:
+		return fmt.Errorf("arrivals is %q: it must be %s or %s", s.Arrivals, Poisson, Constant)
+	case s.CompareBy != result.ByGrants && s.CompareBy != result.ByDenials && s.CompareBy != result.ByDecisions:
+		return fmt.Errorf("compare-by is %q: it must be %s, %s or %s", s.CompareBy, result.ByGrants, result.ByDenials, result.ByDecisions)
+	case s.Warmup < 0 || s.Timeout < 0:
+		return fmt.Errorf("warmup is %v, timeout %v: they must not be negative; 0 means none", s.Warmup, s.Timeout)
+	case t.Latency < 0 || t.Latency > maxLatency:
+		return fmt.Errorf("latency is %v: it must be from 0 to %v", t.Latency, maxLatency)
+	case !(t.LockShare >= 0 && t.LockShare <= 1):
+		return fmt.Errorf("lock is %.6g%%: it must be from 0%% to 100%%", 100*t.LockShare)
+	case t.RestartAfter < 0 || t.RestartAfter > 0 && t.RestartAfter >= s.Length():
+		return fmt.Errorf("restart is %v: it must be within the %v that each run lasts", t.RestartAfter, s.Length())
 	}
 	return s.validateStages()
 }
 
-func (s Scenario) validateCosts() error {
-	if len(s.Costs) == 0 || len(s.Costs) > maxCosts {
-		return fmt.Errorf("--costs has %d entries: it must have from 1 to %d", len(s.Costs), maxCosts)
-	}
-	for _, c := range s.Costs {
-		if c.Tokens < 1 || c.Tokens > s.Limit.Burst {
-			return fmt.Errorf("--cost is %d: it must be from 1 to %d, the burst of %v", c.Tokens, s.Limit.Burst, s.Limit)
-		}
-		if !(c.Share > 0) || math.IsInf(c.Share, 0) {
-			return fmt.Errorf("--costs: the share of %d is %v: it must be above 0", c.Tokens, c.Share)
-		}
-	}
-	return nil
-}
-
 func (s Scenario) validatePhases() error {
 	if len(s.Phases) == 0 {
-		return errors.New("--phases has none: it must have at least one")
+		return errors.New("phases has none: it must have at least one")
 	}
 	for _, p := range s.Phases {
 		for _, rate := range []float64{p.From, p.To} {
 			if !(rate >= 0 && rate <= MaxRPS) {
-				return fmt.Errorf("--rps is %v: it must be from 0 (closed loop) to %d", rate, MaxRPS)
+				return fmt.Errorf("rps is %v: it must be from 0 (closed loop) to %d", rate, MaxRPS)
 			}
 		}
 		if p.Length < 10*time.Millisecond {
-			return fmt.Errorf("--duration is %v: it must be at least 10ms", p.Length)
+			return fmt.Errorf("duration is %v: it must be at least 10ms", p.Length)
 		}
 		if open := p.From > 0 || p.To > 0; open != s.Open() {
-			return errors.New("--phases: some have a rate and some have none: a load is an open loop or a closed one")
+			return errors.New("phases: some have a rate and some have none: a load is an open loop or a closed one")
 		}
-	}
-	return nil
-}
-
-func (t Trouble) validate(length time.Duration) error {
-	switch {
-	case t.Latency < 0 || t.Latency > maxLatency:
-		return fmt.Errorf("--latency is %v: it must be from 0 to %v", t.Latency, maxLatency)
-	case !(t.LockShare >= 0 && t.LockShare <= 1):
-		return fmt.Errorf("--lock is %.6g%%: it must be from 0%% to 100%%", 100*t.LockShare)
-	case t.RestartAfter < 0 || t.RestartAfter > 0 && t.RestartAfter >= length:
-		return fmt.Errorf("--restart is %v: it must be within the %v that each run lasts (--duration)", t.RestartAfter, length)
 	}
 	return nil
 }
@@ -124,13 +104,13 @@ func (s Scenario) validateStages() error {
 	if !errors.As(err, &config) {
 		return err
 	}
-	flag, ours := map[string]string{
-		"Combine.Lanes": "--lanes", "MaxWaiting": "--max-waiting", "Memory.TTL": "--denial-ttl", "Memory.Keys": "--denial-keys", "Leases.TTL": "--lease-ttl",
+	field, ours := map[string]string{
+		"Combine.Lanes": "lanes", "MaxWaiting": "max-waiting", "Memory.TTL": "denial-ttl", "Memory.Keys": "denial-keys", "Leases.TTL": "lease-ttl",
 	}[config.Field]
 	if !ours {
 		return err
 	}
-	return fmt.Errorf("%s %s", flag, strings.ReplaceAll(config.Err.Error(), "Memory.Off", "--no-memory"))
+	return fmt.Errorf("%s %s", field, strings.ReplaceAll(config.Err.Error(), "Memory.Off", "no-memory"))
 }
 
 // anything is a strategy that accepts every configuration, and can do nothing else.

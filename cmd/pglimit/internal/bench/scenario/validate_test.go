@@ -40,26 +40,26 @@ func TestBuiltInScenariosAreValid(t *testing.T) {
 	}
 }
 
-func TestErrorsNameTheFlag(t *testing.T) {
+func TestErrorsNameTheField(t *testing.T) {
 	t.Parallel()
 	for want, change := range map[string]func(*Scenario){
-		"--limit and --burst: tokens is 0: it must be":                      func(s *Scenario) { s.Limit.Tokens = 0 },
-		"--cost is 21: it must be from 1 to 20, the burst of 20/1s":         func(s *Scenario) { s.Costs = []Cost{{1, 1}, {21, 1}} },
-		"--costs has 0 entries":                                             func(s *Scenario) { s.Costs = nil },
-		"--keys is 0":                                                       func(s *Scenario) { s.Keys = 0 },
-		"--instances is 65: it must be from 1 to 64, the number of callers": func(s *Scenario) { s.Instances = 65 },
-		`--distribution is "normal"`:                                        func(s *Scenario) { s.Distribution = "normal" },
-		"--exponent is 1: it must be":                                       func(s *Scenario) { s.Distribution, s.Exponent = Zipf, 1 },
-		`--arrivals is "late"`:                                              func(s *Scenario) { s.Arrivals = "late" },
-		"--rps is NaN":                                                      func(s *Scenario) { s.Phases[0].To = math.NaN() },
-		"--duration is 0s":                                                  func(s *Scenario) { s.Phases[0].Length = 0 },
-		"--phases has none":                                                 func(s *Scenario) { s.Phases = nil },
-		"--phases: some have a rate":                                        func(s *Scenario) { s.Phases = []Phase{{1, 1, time.Second}, {0, 0, time.Second}} },
-		"--lanes is -1: it must be":                                         func(s *Scenario) { s.Stages.Lanes = -1 },
-		"--denial-ttl is -1s: it must not be negative; 0 means 1s, and --no-memory none": func(s *Scenario) { s.Stages.DenialTTL = -time.Second },
-		"--lease-ttl is 1h0m0s":                      func(s *Scenario) { s.Stages.LeaseTTL = time.Hour },
-		"--lock is 200%: it must be from 0% to 100%": func(s *Scenario) { s.Trouble.LockShare = 2 },
-		"--restart is 5s: it must be within the 5s":  func(s *Scenario) { s.Trouble.RestartAfter = 5 * time.Second },
+		"limit: tokens is 0: it must be":                                  func(s *Scenario) { s.Limit.Tokens = 0 },
+		"cost is 21: it must be from 1 to 20, the burst of 20/1s":         func(s *Scenario) { s.Costs = []Cost{{1, 1}, {21, 1}} },
+		"costs: the number of entries is 0":                               func(s *Scenario) { s.Costs = nil },
+		"keys is 0":                                                       func(s *Scenario) { s.Keys = 0 },
+		"instances is 65: it must be from 1 to 64, the number of callers": func(s *Scenario) { s.Instances = 65 },
+		`distribution is "normal"`:                                        func(s *Scenario) { s.Distribution = "normal" },
+		"exponent is 1: it must be":                                       func(s *Scenario) { s.Distribution, s.Exponent = Zipf, 1 },
+		`arrivals is "late"`:                                              func(s *Scenario) { s.Arrivals = "late" },
+		"rps is NaN":                                                      func(s *Scenario) { s.Phases[0].To = math.NaN() },
+		"duration is 0s":                                                  func(s *Scenario) { s.Phases[0].Length = 0 },
+		"phases has none":                                                 func(s *Scenario) { s.Phases = nil },
+		"phases: some have a rate":                                        func(s *Scenario) { s.Phases = []Phase{{1, 1, time.Second}, {0, 0, time.Second}} },
+		"lanes is -1: it must be":                                         func(s *Scenario) { s.Stages.Lanes = -1 },
+		"denial-ttl is -1s: it must not be negative; 0 means 1s, and no-memory none": func(s *Scenario) { s.Stages.DenialTTL = -time.Second },
+		"lease-ttl is 1h0m0s":                      func(s *Scenario) { s.Stages.LeaseTTL = time.Hour },
+		"lock is 200%: it must be from 0% to 100%": func(s *Scenario) { s.Trouble.LockShare = 2 },
+		"restart is 5s: it must be within the 5s":  func(s *Scenario) { s.Trouble.RestartAfter = 5 * time.Second },
 	} {
 		s := Custom()
 		change(&s)

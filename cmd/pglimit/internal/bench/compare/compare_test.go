@@ -80,7 +80,7 @@ func TestWhatDiffersIsNamed(t *testing.T) {
 	after.Server = result.Server{Version: "18.1", Settings: map[string]string{"fsync": "off"}}
 	after.Client.CPUs, after.Interrupted = 8, true
 	got := strings.Join(of(t, before, after).Differs, "\n")
-	want := "server version: none, now 18.1\nserver's fsync: none, now off\nCPUs: 0, now 8\nthe new report was interrupted\n" +
+	want := "server fsync none, now off\nserver version none, now 18.1\nclient cpus 0, now 8\none of the runs was interrupted\n" +
 		"s: callers 0, now 64\ns: keys 20, now 100\ns: limit 20/1s, now 1/1h\ns: rps none, now 500"
 	if got != want {
 		t.Errorf("%s\nwant\n%s", got, want)
@@ -92,9 +92,7 @@ func TestNothingInCommonSaysWhatToDo(t *testing.T) {
 	for want, pair := range map[string][2]result.Report{
 		"the old one begins with a, s, the new one with b, s; run both with the same": {report("s", "a", 1), report("s", "b", 1)},
 		"the new one with a, t": {report("s", "a", 1), report("t", "a", 1)},
-		"the old report has no runs: compare what \"pglimit bench --output json\"": {{}, report("s", "a", 1)},
-		"the new report has no runs": {report("s", "a", 1), {}},
-		"of an earlier pglimit":      {{Runs: make([]result.Run, 1)}, {Runs: make([]result.Run, 1)}},
+		"one of the reports has no runs: compare what \"pglimit bench --output json\"": {{}, report("s", "a", 1)},
 	} {
 		if _, err := Reports(pair[0], pair[1]); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)

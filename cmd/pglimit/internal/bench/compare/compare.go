@@ -1,10 +1,15 @@
+// Package compare puts two reports beside each other: what a change made better or worse, and what is noise.
 package compare
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
-	"math"
+	"maps"
+	"slices"
+	"strings"
 
+	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/answer"
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/result"
 )
 
@@ -35,12 +40,8 @@ type Figure struct {
 	MoreBetter bool    `json:"more_better"`
 	Old        Summary `json:"old"`
 	New        Summary `json:"new"`
-
-	// Ratio of the medians, new to old. 0: not known.
-	Ratio float64 `json:"ratio"`
-
-	// Noise: the two cannot be told apart, see [Noise].
-	Noise bool `json:"noise"`
+	Ratio      float64 `json:"ratio"` // of the medians, new to old. 0: not known
+	Noise      bool    `json:"noise"` // the two cannot be told apart: see [answer.TooClose]
 }
 
 // Units of figures.
@@ -51,6 +52,26 @@ const (
 	Trips   = "trips"
 )
 
+// What became of a figure.
+const (
+	Better = "better"
+	Worse  = "worse"
+	Noise  = "noise"
+)
+
+// Judge says in a word what became of the figure: "-" where one report does not have it.
+func (f Figure) Judge() string {
+	switch {
+	case f.Old.Runs == 0 || f.New.Runs == 0:
+		return "-"
+	case f.Noise:
+		return Noise
+	case f.New.Median > f.Old.Median == f.MoreBetter:
+		return Better
+	}
+	return Worse
+}
+
 // Summary of a figure's repetitions. Runs 0: it is not known.
 type Summary struct {
 	Median float64 `json:"median"`
@@ -59,38 +80,22 @@ type Summary struct {
 	Runs   int     `json:"runs"`
 }
 
-// Figure as package result has it.
-func (s Summary) Figure() result.Figure {
-	if s.Runs == 0 {
-		return result.Figure{Median: math.NaN(), Low: math.NaN(), High: math.NaN()}
-	}
-	return result.Figure{Median: s.Median, Low: s.Low, High: s.High, Runs: s.Runs}
-}
-
 // summary has no NaN, which JSON could not write.
 func summary(f result.Figure) Summary {
 	if f.Runs == 0 {
 		return Summary{}
 	}
-	return Summary{Median: f.Median, Low: f.Low, High: f.High, Runs: f.Runs}
+	return Summary(f)
 }
 
 // Reports compares two of them. The error says what to do if they have nothing in common.
-func Reports(before, after result.Report) (Comparison, error) {
-	var c Comparison
-	if len(before.Runs) == 0 || len(after.Runs) == 0 {
-		which := "the old"
-		if len(before.Runs) > 0 {
-			which = "the new"
-		}
-		return c, fmt.Errorf("%s report has no runs: compare what \"pglimit bench --output json\" has printed", which)
-	}
+func Reports(before, after result.Report) (c Comparison, err error) {
 	for _, old := range before.Groups() {
-		now, found := after.Group(old.Scenario.Name)
+		now, _ := after.Group(old.Scenario.Name)
 		matched := false
 		for _, row := range old.Rows {
 			next, also := now.Row(row.Strategy)
-			if !found || !also {
+			if !also {
 				c.OnlyOld = append(c.OnlyOld, row.Strategy+", "+old.Scenario.Name)
 				continue
 			}
@@ -98,30 +103,67 @@ func Reports(before, after result.Report) (Comparison, error) {
 			c.Pairs = append(c.Pairs, Pair{old.Scenario.Name, old.Scenario.Title, row.Strategy, figures(row, next)})
 		}
 		if matched {
-			c.Differs = append(c.Differs, differing(old.Scenario, now.Scenario)...)
+			c.Differs = append(c.Differs, differing(old.Scenario.Name+": ", old.Scenario.Parameters, now.Scenario.Parameters)...)
 		}
 	}
 	for _, now := range after.Groups() {
-		old, found := before.Group(now.Scenario.Name)
+		old, _ := before.Group(now.Scenario.Name)
 		for _, row := range now.Rows {
-			if _, also := old.Row(row.Strategy); !found || !also {
+			if _, also := old.Row(row.Strategy); !also {
 				c.OnlyNew = append(c.OnlyNew, row.Strategy+", "+now.Scenario.Name)
 			}
 		}
 	}
-	if len(c.Pairs) == 0 {
-		return c, nothingInCommon(c)
+	switch {
+	case len(c.Pairs) > 0:
+	case len(c.OnlyOld) == 0 || len(c.OnlyNew) == 0:
+		return c, errors.New("one of the reports has no runs: compare what \"pglimit bench --output json\" has printed")
+	default:
+		return c, fmt.Errorf("the reports have no strategy under one scenario in common: the old one begins with %s, the new one with %s; "+
+			"run both with the same --scenario and --strategies", c.OnlyOld[0], c.OnlyNew[0])
 	}
-	c.Differs = append(surroundings(before, after), c.Differs...)
+	around := differing("server ", server(before), server(after))
+	around = append(around, differing("client ", before.Client, after.Client)...)
+	if before.Interrupted || after.Interrupted {
+		around = append(around, "one of the runs was interrupted")
+	}
+	c.Differs = append(around, c.Differs...)
 	return c, nil
 }
 
-func nothingInCommon(c Comparison) error {
-	if len(c.OnlyOld) == 0 || len(c.OnlyNew) == 0 {
-		return errors.New("the reports have no scenario: they are of an earlier pglimit, run the bench again")
+// server without its name, which differs for each throwaway.
+func server(r result.Report) map[string]string {
+	all := map[string]string{"version": r.Server.Version}
+	maps.Copy(all, r.Server.Settings)
+	return all
+}
+
+// differing fields of two values, by the names that they have in the JSON: a field that is added there is compared here.
+func differing[T any](what string, old, now T) (list []string) {
+	a, b := fields(old), fields(now)
+	names := maps.Clone(a)
+	maps.Copy(names, b)
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		if x, y := value(a[name]), value(b[name]); x != y && name != "seed" {
+			list = append(list, fmt.Sprintf("%s%s %s, now %s", what, strings.ReplaceAll(name, "_", " "), x, y))
+		}
 	}
-	return fmt.Errorf("the reports have no strategy under one scenario in common: the old one begins with %s, the new one with %s; "+
-		"run both with the same --scenario and --strategies", c.OnlyOld[0], c.OnlyNew[0])
+	return list
+}
+
+func fields(value any) map[string]json.RawMessage {
+	all := map[string]json.RawMessage{}
+	if text, err := json.Marshal(value); err == nil { // it was read from JSON
+		_ = json.Unmarshal(text, &all)
+	}
+	return all
+}
+
+func value(text json.RawMessage) string {
+	if trimmed := strings.Trim(string(text), `"`); trimmed != "" {
+		return trimmed
+	}
+	return "none"
 }
 
 // measured is what is compared of a run.
@@ -149,7 +191,7 @@ func figures(old, now result.Row) (list []Figure) {
 		}
 		f := Figure{Name: m.name, Unit: m.unit, MoreBetter: m.moreBetter, Old: summary(a), New: summary(b)}
 		if a.Runs > 0 && b.Runs > 0 {
-			f.Noise = Noise(a, b)
+			f.Noise = answer.TooClose(a, b)
 			if a.Median != 0 {
 				f.Ratio = b.Median / a.Median
 			}

@@ -1,0 +1,98 @@
+package text
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/compare"
+	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/format"
+	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/result"
+)
+
+// Scenarios describes the loads that have a name.
+func Scenarios(all []result.Scenario) string {
+	var said [][]string
+	for _, s := range all {
+		said = append(said, append([]string{s.Name + ": " + s.Title}, wrap("    "+s.About, 4)...))
+	}
+	return paragraphs(said...)
+}
+
+// Capacity says how much each strategy can do: the highest arrival rate with p99 under the bound, and what a closed loop
+// of more and more callers gets.
+func Capacity(r result.Report) string {
+	if len(r.Capacity) == 0 {
+		return ""
+	}
+	head := []string{"strategy", "arrivals/s", "p99 there", "probes"}
+	for _, p := range r.Capacity[0].Sweep {
+		head = append(head, format.Plural(int64(p.Callers), "caller"))
+	}
+	var rows [][]string
+	for _, c := range r.Capacity {
+		rate, p99 := "none", "-"
+		if i := slices.IndexFunc(c.Probes, func(p result.CapacityPoint) bool { return p.Kept && p.Rate == c.Rate }); i >= 0 {
+			rate, p99 = format.Number(c.Rate), format.Micros(c.Probes[i].P99)
+		} else if len(c.Probes) == 0 { // interrupted
+			rate = format.Unknown
+		}
+		row := []string{c.Strategy, rate, p99, fmt.Sprint(len(c.Probes))}
+		for i := range head[4:] {
+			cell := format.Unknown
+			if i < len(c.Sweep) {
+				cell = format.Number(c.Sweep[i].DecisionsPerSecond)
+			}
+			row = append(row, cell)
+		}
+		rows = append(rows, row)
+	}
+	return paragraphs(append([]string{clip(place(r))}, loadLines(r.Scenarios[0].Parameters)...), grid(head, rows), wrap(fmt.Sprintf(
+		"arrivals/s: the highest rate at which p99 stays under %s, and all arrivals are served. The numbers of callers: decisions/s in a closed loop.",
+		format.Micros(r.Capacity[0].P99Bound)), 0))
+}
+
+// Compare prints two reports beside each other.
+func Compare(c compare.Comparison) string {
+	var rows [][]string
+	tally := map[string]int64{}
+	for _, pair := range c.Pairs {
+		rows = append(rows, []string{pair.Strategy + ", " + pair.Title})
+		for _, f := range pair.Figures {
+			tally[f.Judge()]++
+			rows = append(rows, []string{"  " + f.Name, written(f, f.Old), written(f, f.New), format.Number(f.Ratio), f.Judge()})
+		}
+	}
+	said := fmt.Sprintf("%s better, %s worse, %s noise: the rounds overlap, or single runs differ by less than 15 %%",
+		format.Plural(tally[compare.Better], "figure"), format.Count(tally[compare.Worse]), format.Count(tally[compare.Noise]))
+	var differs []string
+	for i, what := range c.Differs {
+		if i == 0 {
+			differs = []string{"Not the same in both, so figures may differ because of it:"}
+		}
+		differs = append(differs, wrap("  "+what, 4)...)
+	}
+	var only []string
+	for _, name := range c.OnlyOld {
+		only = append(only, clip("Only in the old report: "+name))
+	}
+	for _, name := range c.OnlyNew {
+		only = append(only, clip("Only in the new report: "+name))
+	}
+	return paragraphs(wrap(said, 0), differs, grid([]string{"", "old", "new", "new/old", ""}, rows), only)
+}
+
+// written is a median, and by how much the rounds differ from it.
+func written(f compare.Figure, s compare.Summary) string {
+	if s.Runs == 0 {
+		return format.Unknown
+	}
+	text := format.Number(s.Median)
+	if f.Unit == compare.Latency {
+		text = format.Micros(s.Median)
+	}
+	if spread := result.Figure(s).Spread(); spread > 0 {
+		text += fmt.Sprintf(" ±%.0f%%", math.Ceil(50*spread))
+	}
+	return text
+}

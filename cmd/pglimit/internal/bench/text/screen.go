@@ -1,0 +1,197 @@
+package text
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/answer"
+	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/format"
+	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/result"
+)
+
+// Height that the screen of the default run does not exceed.
+const Height = 24
+
+// Screen is the answer of a report: what ran where, a table, the audit, and which strategy to take. left names the
+// strategies that there are too, and how to have them.
+func Screen(r result.Report, left string) string {
+	a := answer.Of(r)
+	if len(a.Loads) == 0 {
+		return ""
+	}
+	var table []string
+	if len(a.Loads) == 1 {
+		table = single(r.Groups()[0])
+	} else {
+		table = loads(a)
+	}
+	audit := append([]string{audited(a.Audit)}, faults(a)...)
+	if r.Interrupted {
+		audit = append(audit, "Interrupted: the last run is shorter than the others, or missing.")
+	}
+	said := wrap(strings.Join(a.Sentences, " "), 0)
+	top := []string{clip(place(r) + rounds(r))}
+	if len(a.Loads) == 1 {
+		top = append(top, loadLines(r.Groups()[0].Scenario.Parameters)...)
+	}
+	parts := [][]string{top, table, append(audit, said...), wrap(left, 0)}
+	for ; strings.Count(paragraphs(parts...), "\n") > Height && len(parts) > 1; parts = parts[:len(parts)-1] { // without empty lines
+		parts[len(parts)-2] = slices.Concat(parts[len(parts)-2:]...)
+	}
+	return paragraphs(parts...)
+}
+
+// place says on what it ran.
+func place(r result.Report) string {
+	number, _, _ := strings.Cut(r.Server.Version, " ") // without the packager's name for it
+	at := r.Server.Source
+	if strings.Contains(at, "throwaway") {
+		at = "a throwaway"
+	}
+	return fmt.Sprintf("PostgreSQL %s, %s; %s", number, at, format.Plural(int64(r.Client.CPUs), "CPU"))
+}
+
+// rounds says how often it ran.
+func rounds(r result.Report) string {
+	most := 0
+	for _, run := range r.Runs {
+		most = max(most, run.Round)
+	}
+	p := r.Scenarios[0].Parameters
+	return fmt.Sprintf("; %s; %s of %s", format.Plural(int64(p.Callers), "caller"), format.Plural(int64(most), "round"), format.Seconds(p.DurationSeconds))
+}
+
+// marks of cells.
+const (
+	best      = "*"
+	tooClose  = "~"
+	faulty    = "!"
+	contended = "c"
+)
+
+// loads is a table with a row for each load and a column for each strategy, and the p99 of the strategy to take and the
+// next.
+func loads(a answer.Answer) []string {
+	head := append([]string{"per second"}, a.Strategies...)
+	var some []string
+	for _, name := range []string{a.Take, a.Next} {
+		if name != "" {
+			some = append(some, name)
+		}
+	}
+	if len(some) > 0 {
+		head = append(head, "p99, ms")
+	}
+	var rows [][]string
+	seen := ""
+	for i, l := range a.Loads {
+		title := l.Scenario.Title
+		if l.Staged() {
+			title, _, _ = strings.Cut(title, ", default stages")
+			if i > 0 && !a.Loads[i-1].Staged() {
+				rows = append([][]string{{"One round trip per decision:"}}, rows...)
+				rows = append(rows, []string{"With the default stages of a Limiter (combining, memory of denials):"})
+			}
+		} else if l.Unit != answer.Grants && l.Unit != answer.Denials {
+			title += ", " + l.Unit
+		}
+		row := []string{title}
+		for _, c := range l.Cells {
+			mark := markOf(c)
+			seen += mark
+			row = append(row, inCell(l, c)+" "+mark)
+		}
+		if len(some) > 0 {
+			p99 := ""
+			for _, name := range some {
+				p99 += fmt.Sprintf("%6s", millis(l.Cell(name).P99.Median))
+			}
+			row = append(row, strings.TrimSpace(p99))
+		}
+		rows = append(rows, row)
+	}
+	notes := legend(seen)
+	if len(some) > 0 {
+		notes = append(notes, "p99: of "+strings.Join(some, ", then "))
+	}
+	return append(grid(head, rows), fold(notes)...)
+}
+
+// millis are milliseconds; from memory it is less than a microsecond.
+func millis(us float64) string {
+	if us < 10 {
+		return "<0.01"
+	}
+	return format.Number(us / 1000)
+}
+
+// fold puts notes on as few lines as hold them.
+func fold(notes []string) (lines []string) {
+	for _, note := range notes {
+		if last := len(lines) - 1; last >= 0 && width(lines[last])+3+width(note) <= Width {
+			lines[last] += "   " + note
+		} else {
+			lines = append(lines, note)
+		}
+	}
+	return lines
+}
+
+func inCell(l answer.Load, c answer.Cell) string {
+	switch {
+	case !c.Ran:
+		return "-"
+	case l.Unit == answer.Latency:
+		return format.Micros(c.Figure.Median)
+	}
+	if c.Figure.Median >= 1e6 { // from memory
+		return format.Number(c.Figure.Median/1e6) + "M"
+	}
+	return format.Number(c.Figure.Median)
+}
+
+func markOf(c answer.Cell) string {
+	switch {
+	case c.Faulty:
+		return faulty
+	case c.Best:
+		return best
+	case c.Contended:
+		return contended
+	case c.Close:
+		return tooClose
+	}
+	return " "
+}
+
+// legend of the marks that were seen.
+func legend(seen string) (said []string) {
+	for _, m := range []struct{ mark, says string }{
+		{best, "best"}, {tooClose, "too close to it to call"}, {faulty, "fault"}, {contended, "often denied only because a row was locked"},
+	} {
+		if strings.Contains(seen, m.mark) {
+			said = append(said, m.mark+" "+m.says)
+		}
+	}
+	return said
+}
+
+// audited is the audit of all runs in one line.
+func audited(sum answer.Audit) string {
+	line := fmt.Sprintf("audited: %s decisions, %s over, %s undue", format.Count(sum.Decisions), format.Count(sum.Over), format.Count(sum.Undue))
+	if sum.Missing > 0 {
+		line += fmt.Sprintf("; grants are missing in %s", format.Plural(int64(sum.Missing), "run"))
+	}
+	if sum.Off > 0 {
+		line += fmt.Sprintf("; %s without an audit", format.Plural(int64(sum.Off), "run"))
+	}
+	return line
+}
+
+func faults(a answer.Answer) (lines []string) {
+	for _, fault := range a.Faults {
+		lines = append(lines, clip(faulty+" "+fault))
+	}
+	return lines
+}
