@@ -64,7 +64,7 @@ func TestBenchChoosesScenarios(t *testing.T) {
 	if err := os.WriteFile(plan, []byte("name: mine\nkeys: 7\n---\nname: other\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	suite := "many-keys-granted many-keys-denied hot-key-granted hot-key-denied partners many-keys-granted-staged hot-key-granted-staged hot-key-denied-staged"
+	suite := "many-keys-granted hot-key-granted hot-key-denied partners many-keys-granted-staged hot-key-granted-staged hot-key-denied-staged"
 	for _, c := range []struct {
 		args   string
 		names  string

@@ -112,7 +112,7 @@ func TestConfigErrorsNameTheFlag(t *testing.T) {
 		"--audit is -1: it must be from 0 to":             func(c *Config) { c.AuditDecisions = -1 },
 		"--audit is 100000001":                            func(c *Config) { c.AuditDecisions = maxAudit + 1 },
 		"--audit is 1023: it must be 0, or at least 1024": func(c *Config) { c.AuditDecisions = 1023 },
-		"keys is 0":                                     func(c *Config) { c.Scenarios[0].Keys = 0 },
+		"keys is 0": func(c *Config) { c.Scenarios[0].Keys = 0 },
 	} {
 		c := valid()
 		change(&c)

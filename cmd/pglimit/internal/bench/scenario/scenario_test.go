@@ -65,8 +65,8 @@ func TestExactLimiterKeepsTheScaledCriterion(t *testing.T) {
 func TestNamesOfScenarios(t *testing.T) {
 	t.Parallel()
 	all, err := ByName(Suite)
-	if err != nil || len(all) != 8 {
-		t.Errorf("%d scenarios, %v; want 8", len(all), err)
+	if err != nil || len(all) != 7 {
+		t.Errorf("%d scenarios, %v; want 7", len(all), err)
 	}
 	seen := map[string]bool{}
 	for i, s := range all {
@@ -74,7 +74,7 @@ func TestNamesOfScenarios(t *testing.T) {
 			t.Errorf("%s is there twice, or does not belong there", s.Name)
 		}
 		seen[s.Name] = true
-		if staged := i >= 5; staged != (s.StagesOf != "") || staged && (s.Stages != Stages{} || s.Rounds != 1) || !staged && (s.Stages != bare || s.Rounds != 0) {
+		if staged := i >= 4; staged != (s.StagesOf != "") || staged && (s.Stages != Stages{} || s.Rounds != 1) || !staged && (s.Stages != bare || s.Rounds != 0) {
 			t.Errorf("%s: %+v, %d rounds", s.Name, s.Stages, s.Rounds)
 		}
 		if s.AtMost != 0 || s.Title == "" || s.About == "" {
