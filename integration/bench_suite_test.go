@@ -14,7 +14,7 @@ import (
 // What "pglimit bench" prints, writes and judges: see TestBench.
 
 // benchQuick has the suite take a few seconds.
-var benchQuick = []string{"--scale", "0.2", "--repeat", "1", "--conns", "4", "--callers", "16"}
+var benchQuick = []string{"--duration", "70ms", "--repeat", "1", "--set", "conns=4", "--callers", "16"}
 
 // How wide and long the output is, and what the report has, are tests of packages text and report.
 func benchRunsTheSuite(t *testing.T, c cli) {
@@ -24,7 +24,10 @@ func benchRunsTheSuite(t *testing.T, c cli) {
 	if said := "pglimit: the load is for the database "; !strings.HasPrefix(r.stderr, said) {
 		t.Errorf("before anything else it says %q: %s", said, r.stderr)
 	}
-	r.prints(t, "many keys, all granted", "one hot key, mostly denied", "partners, one per", "with combining", "Recommendation", "token_bucket", "exclusion_range", "exact")
+	r.prints(t, "many keys, granted", "hot key, denied", "partners, denied", "With the default stages", "token_bucket", "exclusion_range", "audited: ", " 0 over", "--strategies all")
+	if high := strings.Count(r.stdout, "\n"); high > 24 {
+		t.Errorf("it has %d lines, and a screen has 24:\n%s", high, r.stdout)
+	}
 	html, err := os.ReadFile(page)
 	must(t, err)
 	if !strings.Contains(string(html), "<svg") || !strings.Contains(string(html), "--report "+page) {
@@ -41,7 +44,7 @@ func benchKeepsJSON(t *testing.T, c cli) {
 	r := c.run(t, append([]string{"bench", "--output", "json", "--scenario", "many-keys-granted,hot-key-denied", "--strategies", "token_bucket,upsert"}, benchQuick...)...).exits(t, 0)
 	must(t, os.WriteFile(old, []byte(r.stdout), 0o600))
 	c.run(t, "bench", "compare", old, old).exits(t, 0).
-		prints(t, "many keys, all granted", "token_bucket", "upsert", "noise")
+		prints(t, "many keys, granted", "token_bucket", "upsert", "noise")
 	page := filepath.Join(dir, "old.html")
 	c.run(t, "bench", "report", old, page).exits(t, 0)
 	html, err := os.ReadFile(page)
@@ -56,13 +59,13 @@ func benchKeepsJSON(t *testing.T, c cli) {
 
 func benchJudges(t *testing.T, c cli) {
 	c, _ = c.onMigrated(t)
-	args := []string{"bench", "--strategies", "token_bucket", "--keys", "10", "--limit", "1000000/1s", "--duration", "200ms", "--warmup", "0s", "--callers", "4", "--conns", "2"}
-	c.run(t, append(args, "--fail", "over=0", "--fail", "p99(grant)<1m", "--fail", "errors<1%")...).exits(t, 0)
-	r := c.run(t, append(args, "--fail", "over=0", "--fail", "p99(grant)<1us")...).exits(t, 1)
+	args := []string{"bench", "--strategies", "token_bucket", "--keys", "10", "--limit", "1000000/1s", "--duration", "200ms", "--set", "warmup=0s", "--callers", "4", "--set", "conns=2"}
+	c.run(t, append(args, "--fail-if", "over>0", "--fail-if", "p99(grant)>1m", "--fail-if", "errors>1%")...).exits(t, 0)
+	r := c.run(t, append(args, "--fail-if", "over>0", "--fail-if", "p99(grant)>1us")...).exits(t, 1)
 	if strings.Count(r.stderr, "\n") != 2 || !strings.Contains(r.stderr, "\npglimit: token_bucket, custom: p99(grant) is ") {
 		t.Errorf("stderr is %s", r.stderr)
 	}
-	r = c.run(t, append(args, "--timeout", "1us")...).exits(t, 1) // one may be answered before its timer has fired
+	r = c.run(t, append(args, "--set", "timeout=1us")...).exits(t, 1) // one may be answered before its timer has fired
 	if !regexp.MustCompile(`: (9\d|100) % of the requests failed`).MatchString(r.stderr) {
 		t.Errorf("stderr is %s", r.stderr)
 	}
@@ -71,7 +74,7 @@ func benchJudges(t *testing.T, c cli) {
 // How the highest rate is found is a test of package bench.
 func benchFindsTheCapacity(t *testing.T, c cli) {
 	c, pool := c.onMigrated(t)
-	c.run(t, "bench", "capacity", "--output", "json", "--strategies", "token_bucket", "--duration", "100ms", "--warmup", "0s", "--conns", "4", "--sweep", "1,8", "--p99", "10s", "--callers", "64").
+	c.run(t, "bench", "capacity", "--output", "json", "--strategies", "token_bucket", "--duration", "100ms", "--set", "warmup=0s", "--set", "conns=4", "--p99", "10s", "--callers", "8").
 		exits(t, 0).prints(t, `"capacity":`, `"sweep":`, `"probes":`)
 	benchLeftNothing(t, pool)
 }
@@ -82,7 +85,7 @@ func benchRestartsItsServer(t *testing.T, c cli) {
 	var run benchRun
 	var last struct{ Granted, Denied int64 }
 	for length := 8 * time.Second; length < 3*time.Minute && last.Granted+last.Denied == 0; length *= 4 { // on a busy machine it is not back sooner
-		r = c.run(t, "bench", "--output", "json", "--strategies", "token_bucket", "--keys", "5", "--restart", "500ms", "--duration", length.String(), "--callers", "8", "--conns", "4").throwaway(t)
+		r = c.run(t, "bench", "--output", "json", "--strategies", "token_bucket", "--keys", "5", "--set", "restart=500ms", "--duration", length.String(), "--callers", "8", "--set", "conns=4").throwaway(t)
 		run = r.report(t).Runs[0]
 		last = run.Series[len(run.Series)-1]
 	}

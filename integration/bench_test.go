@@ -44,7 +44,7 @@ func TestBench(t *testing.T) {
 // denial is taken for a fault.
 func benchTouchesEveryKey(t *testing.T, c cli) {
 	c, pool := c.onMigrated(t)
-	report := c.bench(t, 0, "--with-rows", "--keys", "30", "--limit", "3/1h", "--strategies", "token_bucket,upsert,for_update_nowait")
+	report := c.bench(t, 0, "--set", "with-rows=true", "--keys", "30", "--limit", "3/1h", "--strategies", "token_bucket,upsert,for_update_nowait")
 	if len(report.Runs) != 3 || report.Parameters["with_rows"] != true {
 		t.Fatalf("%+v", report)
 	}
@@ -55,7 +55,7 @@ func benchTouchesEveryKey(t *testing.T, c cli) {
 		}
 	}
 	benchLeftNothing(t, pool)
-	c.run(t, "bench", "--with-rows", "--keys", "10000001").fails(t, "--keys is 10000001: it must be from 1 to 10000000")
+	c.run(t, "bench", "--set", "with-rows=true", "--keys", "10000001").fails(t, "keys is 10000001: it must be from 1 to 10000000")
 }
 
 // benchReport is what scripts read of the JSON.
@@ -125,7 +125,7 @@ func (c cli) bench(t *testing.T, code int, args ...string) benchReport {
 func (c cli) runBench(t *testing.T, args ...string) result {
 	t.Helper()
 	c.env = append(c.env, "PGCONNECT_TIMEOUT=60") // and no breaker: on a busy machine a server that lives says nothing for seconds
-	return c.run(t, append([]string{"bench", "--output", "json", "--no-breaker", "--duration", "400ms", "--warmup", "100ms", "--callers", "16", "--conns", "4"}, args...)...)
+	return c.run(t, append([]string{"bench", "--output", "json", "--set", "no-breaker=true", "--duration", "400ms", "--set", "warmup=100ms", "--callers", "16", "--set", "conns=4"}, args...)...)
 }
 
 func (r result) report(t *testing.T) (report benchReport) {
@@ -154,7 +154,7 @@ func benchLeftNothing(t *testing.T, pool *pgxpool.Pool) {
 func benchMeasuresEveryStrategy(t *testing.T, c cli) {
 	c, pool := c.onMigrated(t)
 	// A limit that every strategy reaches, and a time that is longer than a busy machine may make all wait.
-	report := c.bench(t, 0, append(benchBare, "--limit", "10/1s", "--duration", "2s", "--warmup", "500ms")...)
+	report := c.bench(t, 0, append(benchBare, "--limit", "10/1s", "--duration", "2s", "--set", "warmup=500ms")...)
 	var names []string
 	for _, run := range report.Runs {
 		names = append(names, run.Strategy)
@@ -223,7 +223,7 @@ func benchRunsThePublishedStatements(t *testing.T, c cli) {
 	var report benchReport
 	for range 4 { // on one core callers meet less often
 		r := c.runBench(t, "--strategies", "exclusion_range", "--published", "--limit", "1/200ms", "--keys", "1",
-			"--callers", "64", "--conns", "16", "--duration", "1200ms")
+			"--callers", "64", "--set", "conns=16", "--duration", "1200ms")
 		if mostly := strings.Contains(r.stderr, "published_exclusion, custom: ") && strings.Contains(r.stderr, "of the requests failed"); !mostly {
 			r.exits(t, 0)
 		}
@@ -265,7 +265,7 @@ func benchNeedsMigrations(t *testing.T, c cli) {
 
 func benchPrintsOnInterrupt(t *testing.T, c cli) {
 	c, pool := c.onMigrated(t)
-	command := c.command(t.Context(), t, c.binary, "bench", "--duration", "60s", "--warmup", "0s", "--callers", "4", "--conns", "2")
+	command := c.command(t.Context(), t, c.binary, "bench", "--duration", "60s", "--set", "warmup=0s", "--callers", "4", "--set", "conns=2")
 	var stdout strings.Builder
 	command.Stdout = &stdout
 	must(t, command.Start())
@@ -297,9 +297,9 @@ func (r result) throwaway(t *testing.T) result {
 // has the tables that are wished for.
 func benchStartsAServer(t *testing.T, c cli) {
 	c.env = []string{"PGUSER=nobody", "PGPORT=1"}
-	r := c.run(t, "bench", "--strategies", "token_bucket", "--keys", "1", "--limit", "1/1h", "--unlogged", "--durability", "durable",
-		"--duration", "300ms", "--warmup", "0s").throwaway(t).exits(t, 0)
-	r.prints(t, "a throwaway on", "token_bucket", "exact", "unlogged", "wait for no disk")
+	r := c.run(t, "bench", "--strategies", "token_bucket", "--keys", "1", "--limit", "1/1h", "--unlogged", "--durability", "durable", "--details",
+		"--duration", "300ms", "--set", "warmup=0s").throwaway(t).exits(t, 0)
+	r.prints(t, "a throwaway", "token_bucket", "exact", "unlogged")
 	for _, part := range []string{"starting a throwaway", "removed the throwaway"} {
 		if !strings.Contains(r.stderr, part) {
 			t.Errorf("it does not say %q, but\n%s", part, r.stderr)

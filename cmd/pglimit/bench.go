@@ -119,7 +119,7 @@ func (a *app) measure(cmd *cobra.Command, b *benchFlags, config bench.Config, wo
 	if err != nil {
 		return measured, err
 	}
-	if config.Strategies, err = a.benchStrategies(ctx, place, config.Strategies, cmd.Flags().Changed("strategies")); err != nil {
+	if config.Strategies, err = a.benchStrategies(ctx, place, config.Strategies, len(b.strategies) > 0 && !slices.Contains(b.strategies, allStrategies)); err != nil {
 		return measured, err
 	}
 	if b.unlogged {

@@ -81,8 +81,7 @@ func (b *benchFlags) addTo(cmd *cobra.Command, more func(*pflag.FlagSet)) {
 	}
 	groupFlags(cmd,
 		flagGroup{"What to run", func(flags *pflag.FlagSet) {
-			flags.StringSliceVar(&b.strategies, "strategies", bucketNames(), "`NAMES` of strategies, or all (default: the four token buckets)")
-			flags.Lookup("strategies").DefValue = "[]"
+			flags.StringSliceVar(&b.strategies, "strategies", nil, "`NAMES` of strategies, or all (default: the four token buckets)")
 			flags.BoolVar(&b.published, "published", false, "also run the write-up's three statements as published")
 			if !b.onlyOwn {
 				flags.StringSliceVar(&b.scenarios, "scenario", nil, "`NAMES` of loads; help describes them (default: the suite, or a load of your own)")
@@ -118,7 +117,7 @@ func (b *benchFlags) addTo(cmd *cobra.Command, more func(*pflag.FlagSet)) {
 			flags.IntVar(&b.audit, "audit", bench.DefaultAudit, fmt.Sprintf("most `DECISIONS` of a run to audit, 0 none (memory: %d bytes each)", bench.AuditBytes))
 		}},
 	)
-	complete(cmd, "strategies", cobra.FixedCompletions(append(strategyNames(), append(publishedNames(), "all")...), cobra.ShellCompDirectiveNoFileComp))
+	complete(cmd, "strategies", cobra.FixedCompletions(append(strategyNames(), append(publishedNames(), allStrategies)...), cobra.ShellCompDirectiveNoFileComp))
 	complete(cmd, "report", cobra.FixedCompletions([]string{"html"}, cobra.ShellCompDirectiveFilterFileExt))
 	if !b.onlyOwn {
 		complete(cmd, "scenario", cobra.FixedCompletions(scenarioNames(), cobra.ShellCompDirectiveNoFileComp))
@@ -216,10 +215,16 @@ func (b *benchFlags) conditions() (all []gate.Condition, err error) {
 	return all, nil
 }
 
+// allStrategies stands for all of ours.
+const allStrategies = "all"
+
 // strategiesOf sorts names into ours and those of the write-up.
 func strategiesOf(names []string) (ours []pglimit.Strategy, theirs []string, err error) {
-	if slices.Contains(names, "all") {
-		names = append(strategyNames(), slices.DeleteFunc(slices.Clone(names), func(name string) bool { return name == "all" })...)
+	if len(names) == 0 {
+		names = bucketNames()
+	}
+	if i := slices.Index(names, allStrategies); i >= 0 {
+		names = slices.Concat(strategyNames(), names[:i], names[i+1:])
 	}
 	seen := map[string]bool{}
 	for _, name := range names {

@@ -88,7 +88,7 @@ func (in instance) onEveryConn(ctx context.Context, conns int, work func(*pgxpoo
 		working.Go(func() {
 			conn, err := in.pool.Acquire(ctx)
 			if err != nil {
-				failed[i] = fmt.Errorf("connection %d of %d (see --conns and --instances): %w", i+1, conns, err)
+				failed[i] = fmt.Errorf("connection %d of %d (conns and --instances say how many): %w", i+1, conns, err)
 				return
 			}
 			held[i] = conn

@@ -45,7 +45,7 @@ func Screen(r result.Report, left string) string {
 // place says on what it ran.
 func place(r result.Report) string {
 	number, _, _ := strings.Cut(r.Server.Version, " ") // without the packager's name for it
-	at := r.Server.Source
+	at := strings.TrimPrefix(r.Server.Source, "the database of ")
 	if strings.Contains(at, "throwaway") {
 		at = "a throwaway"
 	}
