@@ -13,6 +13,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"go.yaml.in/yaml/v3"
 
@@ -91,6 +92,12 @@ func cliRunsTheHandbook(t *testing.T, c cli) {
 					ran["command in yaml"]++
 				}
 			case "go": // TestGoOfTheDocs
+			case "text": // what bench prints: a screen
+				for i, line := range strings.Split(strings.TrimSpace(b.code), "\n") {
+					if i >= 24 || utf8.RuneCountInString(line) > 80 {
+						t.Errorf("%s: line %d of what is printed is too much for a screen: %q", name, i+1, line)
+					}
+				}
 			default:
 				t.Errorf("%s has a block of %q, which nobody tests", name, b.language)
 			}
