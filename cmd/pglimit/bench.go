@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -59,7 +60,7 @@ func newBenchCommand(a *app) *cobra.Command {
 			if err != nil {
 				return usagef(cmd, "%v", err)
 			}
-			return a.bench(cmd, b, config, conditions)
+			return a.bench(cmd, b, config, bench.Run, conditions)
 		},
 	}
 	b.addTo(cmd, func(flags *pflag.FlagSet) {
@@ -78,10 +79,13 @@ func (a *app) describeScenarios() error {
 	return a.print(all, text.Scenarios(all))
 }
 
+// work measures; it is [bench.Run] or the like.
+type work func(context.Context, bench.Place, bench.Config, func(bench.Progress)) (result.Report, error)
+
 // bench runs what the flags say, prints it, and judges it.
-func (a *app) bench(cmd *cobra.Command, b *benchFlags, config bench.Config, conditions []gate.Condition) error {
-	measured, err := a.measure(cmd, b, config, bench.Run)
-	if err != nil && len(measured.Runs) == 0 {
+func (a *app) bench(cmd *cobra.Command, b *benchFlags, config bench.Config, work work, conditions []gate.Condition) error {
+	measured, err := a.measure(cmd, b, config, work)
+	if err != nil && len(measured.Runs)+len(measured.Capacity) == 0 {
 		return err
 	}
 	if printed := a.printBench(measured, b); printed != nil {
@@ -90,14 +94,21 @@ func (a *app) bench(cmd *cobra.Command, b *benchFlags, config bench.Config, cond
 	if err == nil && measured.Interrupted {
 		err = cmd.Context().Err()
 	}
-	if err == nil && a.complain(measured, conditions) {
-		err = exitDenied
+	if err != nil {
+		return err
 	}
-	return err
+	bad := complaints(measured, conditions)
+	for _, what := range bad {
+		a.say(what)
+	}
+	if len(bad) > 0 {
+		return exitDenied
+	}
+	return nil
 }
 
 // measure runs work on the database that the user named, or on a throwaway server.
-func (a *app) measure(cmd *cobra.Command, b *benchFlags, config bench.Config, work func(context.Context, bench.Place, bench.Config, func(bench.Progress)) (result.Report, error)) (measured result.Report, err error) {
+func (a *app) measure(cmd *cobra.Command, b *benchFlags, config bench.Config, work work) (measured result.Report, err error) {
 	if b.report != "" {
 		unused, err := reserve(b.report)
 		if err != nil {
@@ -172,11 +183,14 @@ func (a *app) printBench(r result.Report, b *benchFlags) error {
 	if a.output == outputJSON {
 		return r.Write(a.stdout)
 	}
-	screen := text.Screen(r, leftOut(r, b))
-	if b.details {
-		screen += "\n" + text.Details(r)
+	printed := text.Screen(r, leftOut(r, b))
+	if len(r.Capacity) > 0 {
+		printed = text.Capacity(r)
 	}
-	_, err := fmt.Fprint(a.stdout, screen)
+	if b.details {
+		printed += "\n" + text.Details(r)
+	}
+	_, err := fmt.Fprint(a.stdout, printed)
 	return err
 }
 
@@ -197,26 +211,33 @@ func leftOut(r result.Report, b *benchFlags) (line string) {
 // mostFailed is the share of failed requests above which a run shows nothing.
 const mostFailed = 0.5
 
-// complain reports on stderr what a pipeline must not overlook, and whether there is anything.
-func (a *app) complain(r result.Report, conditions []gate.Condition) (bad bool) {
+// complaints are what a pipeline must not overlook.
+func complaints(r result.Report, conditions []gate.Condition) (all []string) {
+	tooMany := func(strategy, where string, tokens int64) {
+		if tokens > 0 {
+			all = append(all, fmt.Sprintf("%s, %s: granted %d tokens too many", strategy, where, tokens))
+		}
+	}
 	for _, run := range r.Runs {
-		name := run.Strategy + ", " + run.Scenario
 		if run.Over() {
-			a.say(fmt.Sprintf("%s: granted %d tokens too many", name, run.Audit.OverTokens))
-			bad = true
+			tooMany(run.Strategy, run.Scenario, run.Audit.OverTokens)
 		}
 		if share := run.FailedShare(); share > mostFailed {
-			a.say(fmt.Sprintf("%s: %.0f %% of the requests failed", name, 100*share))
-			bad = true
+			all = append(all, fmt.Sprintf("%s, %s: %.0f %% of the requests failed", run.Strategy, run.Scenario, 100*share))
+		}
+	}
+	for _, found := range r.Capacity {
+		if found.Rate == 0 {
+			all = append(all, fmt.Sprintf("%s kept p99 under %v at no rate", found.Strategy, time.Duration(1000*found.P99Bound)))
+		}
+		for _, p := range slices.Concat(found.Sweep, found.Probes) {
+			tooMany(found.Strategy, "capacity", p.OverTokens)
 		}
 	}
 	for _, c := range conditions {
-		for _, broken := range c.Check(r) {
-			a.say(broken)
-			bad = true
-		}
+		all = append(all, c.Check(r)...)
 	}
-	return bad
+	return all
 }
 
 // say tells a person on stderr what is going on.

@@ -2,9 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -13,7 +10,6 @@ import (
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench"
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/result"
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/scenario"
-	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/text"
 	"github.com/pglimit/ratelimit/pglimit"
 )
 
@@ -55,7 +51,10 @@ func newBenchCapacityCommand(a *app) *cobra.Command {
 			if err := c.Validate(); err != nil {
 				return usagef(cmd, "%v", err)
 			}
-			return a.capacity(cmd, b, c)
+			return a.bench(cmd, b, c.Config, func(ctx context.Context, place bench.Place, config bench.Config, progress func(bench.Progress)) (result.Report, error) {
+				c.Config = config
+				return bench.Capacity(ctx, place, c, progress)
+			}, nil)
 		},
 	}
 	b.addTo(cmd, func(flags *pflag.FlagSet) {
@@ -71,44 +70,4 @@ func capacityLoad() scenario.Scenario {
 	s.Limit, s.Keys, s.Callers = pglimit.PerSecond(1_000_000), 10_000, 256
 	s.Warmup, s.Phases = 200*time.Millisecond, []scenario.Phase{{Length: 2 * time.Second}}
 	return s
-}
-
-func (a *app) capacity(cmd *cobra.Command, b *benchFlags, c bench.CapacityConfig) error {
-	measured, err := a.measure(cmd, b, c.Config, func(ctx context.Context, place bench.Place, config bench.Config, progress func(bench.Progress)) (result.Report, error) {
-		c.Config = config
-		return bench.Capacity(ctx, place, c, progress)
-	})
-	if err != nil && len(measured.Capacity) == 0 {
-		return err
-	}
-	if a.output == outputJSON {
-		err = errors.Join(err, measured.Write(a.stdout))
-	} else {
-		_, printed := fmt.Fprint(a.stdout, text.Capacity(measured))
-		err = errors.Join(err, printed)
-	}
-	if err == nil && measured.Interrupted {
-		err = cmd.Context().Err()
-	}
-	if err == nil && a.complainOfCapacity(measured, c.P99) {
-		err = exitDenied
-	}
-	return err
-}
-
-// complainOfCapacity reports on stderr what a pipeline must not overlook, and whether there is anything.
-func (a *app) complainOfCapacity(r result.Report, p99 time.Duration) (bad bool) {
-	for _, found := range r.Capacity {
-		if found.Rate == 0 {
-			a.say(fmt.Sprintf("%s kept p99 under %v at no rate", found.Strategy, p99))
-			bad = true
-		}
-		for _, p := range slices.Concat(found.Sweep, found.Probes) {
-			if p.OverTokens > 0 {
-				a.say(fmt.Sprintf("%s, capacity: granted %d tokens too many", found.Strategy, p.OverTokens))
-				bad = true
-			}
-		}
-	}
-	return bad
 }

@@ -77,6 +77,8 @@ func TestFigureOfSeveralRuns(t *testing.T) {
 		{[]float64{2, 1}, Figure{1, 1, 2, 2}},
 		{[]float64{nan, 3, nan, 1, 2}, Figure{2, 1, 3, 3}},
 		{[]float64{0, nan}, Figure{0, 0, 0, 1}},
+		{[]float64{1, 2, 3, 4, 5}, Figure{3, 2, 4, 5}},
+		{[]float64{10, 1, 2, 3, 4, 5, 6, 7, 8, 9}, Figure{5, 3, 8, 10}},
 	} {
 		if got := ofRates(c.rates...).Figure(grantsOf); got != c.want {
 			t.Errorf("%v: %+v, want %+v", c.rates, got, c.want)
