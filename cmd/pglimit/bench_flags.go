@@ -60,11 +60,13 @@ func (f loadFlag) Type() string {
 }
 
 func (f loadFlag) Set(text string) error {
-	set, found := field{f.name, text}, true
+	set := field{f.name, text}
 	if f.name == "" {
-		if set.name, set.value, found = strings.Cut(text, "="); !found {
+		name, value, found := strings.Cut(text, "=")
+		if !found {
 			return errors.New("it must be a field of a plan and its value, such as conns=32")
 		}
+		set = field{name, value}
 	}
 	probe := scenario.Custom()
 	if err := probe.Set(set.name, set.value); err != nil {

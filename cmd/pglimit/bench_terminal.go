@@ -20,12 +20,12 @@ func newBenchProgress(w io.Writer) func(bench.Progress) {
 	if !isTerminal(w) {
 		return nil
 	}
-	const clear = "\r\x1b[K"
+	const empty = "\r\x1b[K"
 	return func(p bench.Progress) {
 		line := fmt.Sprintf("%d/%d %s, %s: %.1f of %.1f s", p.Number, p.Of, p.Scenario, p.Strategy, p.Elapsed.Seconds(), p.Last.Seconds())
 		if p.Done {
 			line = ""
 		}
-		_, _ = io.WriteString(w, clear+line) // a line that cannot be written is no reason to stop
+		_, _ = io.WriteString(w, empty+line) // a line that cannot be written is no reason to stop
 	}
 }

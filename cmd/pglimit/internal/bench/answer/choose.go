@@ -67,7 +67,7 @@ func (a *Answer) ranked() (names []string) {
 	ours := slices.ContainsFunc(a.Strategies, func(name string) bool { return !Published(name) })
 	for _, name := range a.Strategies {
 		faulty := slices.ContainsFunc(a.Loads, func(l Load) bool { return l.Cell(name).Faulty })
-		if !faulty && !(ours && Published(name)) {
+		if !faulty && (!ours || !Published(name)) {
 			names = append(names, name)
 		}
 	}

@@ -177,8 +177,9 @@ func Parse(text string) (c Condition, err error) {
 	if !slices.Contains(strings.Fields(operators), c.op) {
 		return fail("there is no operator %q, only %s", c.op, operators)
 	}
-	name, found := strings.Join(strings.Fields(text[:at]), ""), false
-	if c.metric, found = metricOf(name); !found {
+	name := strings.Join(strings.Fields(text[:at]), "")
+	m, found := metricOf(name)
+	if !found {
 		var names []string
 		for _, l := range latencies {
 			names = append(names, l.name)
@@ -189,7 +190,8 @@ func Parse(text string) (c Condition, err error) {
 		}
 		return fail("there is no metric %q, only %s", name, strings.Join(names, " "))
 	}
-	if c.value, err = c.metric.kind.parse(c.wanted); err != nil {
+	c.metric = m
+	if c.value, err = m.kind.parse(c.wanted); err != nil {
 		return fail("%v", err)
 	}
 	return c, nil

@@ -84,7 +84,7 @@ func loads(a answer.Answer) []string {
 		head = append(head, "p99, ms")
 	}
 	var rows [][]string
-	seen := ""
+	var seen []string
 	for i, l := range a.Loads {
 		title := l.Scenario.Title
 		if l.Staged() {
@@ -99,15 +99,15 @@ func loads(a answer.Answer) []string {
 		row := []string{title}
 		for _, c := range l.Cells {
 			mark := markOf(c)
-			seen += mark
+			seen = append(seen, mark)
 			row = append(row, inCell(l, c)+" "+mark)
 		}
 		if len(some) > 0 {
-			p99 := ""
+			var p99 []string
 			for _, name := range some {
-				p99 += fmt.Sprintf("%6s", millis(l.Cell(name).P99.Median))
+				p99 = append(p99, fmt.Sprintf("%5s", millis(l.Cell(name).P99.Median)))
 			}
-			row = append(row, strings.TrimSpace(p99))
+			row = append(row, strings.Join(p99, " "))
 		}
 		rows = append(rows, row)
 	}
@@ -166,11 +166,11 @@ func markOf(c answer.Cell) string {
 }
 
 // legend of the marks that were seen.
-func legend(seen string) (said []string) {
+func legend(seen []string) (said []string) {
 	for _, m := range []struct{ mark, says string }{
 		{best, "best"}, {tooClose, "too close to it to call"}, {faulty, "fault"}, {contended, "often denied only because a row was locked"},
 	} {
-		if strings.Contains(seen, m.mark) {
+		if slices.Contains(seen, m.mark) {
 			said = append(said, m.mark+" "+m.says)
 		}
 	}
