@@ -39,7 +39,7 @@ func (c CapacityConfig) Validate() error {
 			s.Callers = callers
 			s.Instances = min(s.Instances, callers)
 			if err := s.Validate(); err != nil {
-				return fmt.Errorf("--sweep: %w", err)
+				return err
 			}
 		}
 	}

@@ -19,7 +19,7 @@ type failure struct {
 
 // Kinds of errors other than Postgres's own, which are named by SQLSTATE.
 const (
-	kindTimeout    = "timeout"    // --timeout
+	kindTimeout    = "timeout"    // Scenario.Timeout
 	kindConnection = "connection" // broken, or refused
 	kindUnanswered = "unanswered" // still under way long after the end of the run
 	kindUnserved   = "unserved"   // open loop: an arrival that was never sent

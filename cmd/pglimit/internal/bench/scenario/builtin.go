@@ -68,7 +68,7 @@ func writeUp() Scenario {
 	s := Custom()
 	s.Name, s.Title = WriteUp, "the write-up's experiment"
 	s.About = "One user, one request per 2 s, two instances, each with its own load: 5 requests/s for 3 min, " +
-		"50/s for 3 min, 100/s for 4 min. At most 300 may be granted in the 600 s. --scale 0.1 makes it one minute."
+		"50/s for 3 min, 100/s for 4 min. At most 300 may be granted in the 600 s. --duration 1m makes it one minute."
 	s.CompareBy, s.AtMost = result.ByGrants, 300
 	s.Limit, s.Keys = pglimit.Every(2*time.Second), 1
 	s.Instances, s.Conns, s.Callers = 2, 10, 200

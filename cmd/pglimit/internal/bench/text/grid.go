@@ -59,7 +59,7 @@ func grid(head []string, rows [][]string) (lines []string) {
 	wide := make([]int, len(head)) // of the cells below the head
 	for _, row := range rows {
 		for i, cell := range row {
-			if len(row) > 1 || len(head) == 1 {
+			if len(row) > 1 {
 				wide[i] = max(wide[i], width(cell))
 			}
 		}
@@ -80,17 +80,13 @@ func grid(head []string, rows [][]string) (lines []string) {
 			wide[i] = max(wide[i], width(part))
 		}
 	}
-	for from := 1; from < len(head) || from == 1; {
-		to, used := from, wide[0]
-		for to < len(head) && (to == from || used+gap+wide[to] <= Width) {
-			used += gap + wide[to]
-			to++
+	for from := 1; from < len(head); {
+		columns, used := []int{0}, wide[0]
+		for ; from < len(head) && (len(columns) == 1 || used+gap+wide[from] <= Width); from++ {
+			columns = append(columns, from)
+			used += gap + wide[from]
 		}
-		columns := append([]int{0}, span(from, to)...)
 		lines = append(lines, page(columns, wide, broken, rows)...)
-		if from = to; from >= len(head) {
-			break
-		}
 	}
 	return lines
 }
@@ -124,13 +120,6 @@ func page(columns, wide []int, head [][]string, rows [][]string) (lines []string
 		lines = append(lines, layOut(cells, columns, wide))
 	}
 	return lines
-}
-
-func span(from, to int) (all []int) {
-	for i := from; i < to; i++ {
-		all = append(all, i)
-	}
-	return all
 }
 
 func layOut(cells []string, columns, wide []int) string {
