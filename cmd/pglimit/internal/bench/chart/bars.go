@@ -37,7 +37,7 @@ func (b Bars) SVG() template.HTML {
 	names, values, marks := 0.0, 0.0, 0.0
 	var described []string
 	for _, bar := range b.Bars {
-		names, values, marks = math.Max(names, wide(bar.Name)), math.Max(values, wide(bar.Value)), math.Max(marks, wide(bar.Mark))
+		names, values, marks = max(names, wide(bar.Name)), max(values, wide(bar.Value)), max(marks, wide(bar.Mark))
 		described = append(described, strings.TrimRight(bar.Name+" "+bar.Value+", "+bar.Mark, ", "))
 	}
 	row, left, above := 21.0, names+gap, 0.0

@@ -2,6 +2,7 @@ package chart_test
 
 import (
 	"encoding/xml"
+	"errors"
 	"fmt"
 	"html/template"
 	"io"
@@ -122,7 +123,7 @@ func TestPanelsAreWellFormed(t *testing.T) {
 		var elements []string
 		for d := xml.NewDecoder(strings.NewReader(string(svg))); ; {
 			token, err := d.Token()
-			if err == io.EOF {
+			if errors.Is(err, io.EOF) {
 				break
 			}
 			if err != nil {

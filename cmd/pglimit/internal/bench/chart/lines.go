@@ -1,7 +1,6 @@
 package chart
 
 import (
-	"fmt"
 	"html/template"
 	"math"
 	"slices"
@@ -107,15 +106,16 @@ func (l Lines) SVG() template.HTML {
 }
 
 func (p *panel) line(points []Point, class string, dots bool, x, y span) {
-	path := strings.Builder{}
+	p.add(`<path class="line %v" d="`, class)
 	for i, point := range points {
-		place := number(x.at(point.X)) + " " + number(y.at(point.Y))
-		path.WriteString(map[bool]string{true: "M", false: "L"}[i == 0] + place)
+		p.add(map[bool]string{true: "M%v %v", false: "L%v %v"}[i == 0], x.at(point.X), y.at(point.Y))
+	}
+	p.add(`"/>`)
+	for _, point := range points {
 		if dots {
 			p.rule("dot "+class, x.at(point.X), y.at(point.Y), x.at(point.X), y.at(point.Y))
 		}
 	}
-	fmt.Fprintf(&p.out, `<path class="line %s" d="%s"/>`, class, path.String())
 }
 
 // description says what each line does.
@@ -126,8 +126,8 @@ func (l Lines) description() string {
 	}
 	for _, line := range l.Lines {
 		if points := l.seen(line); len(points) > 0 {
-			first, last := points[0], points[len(points)-1]
-			out = append(out, fmt.Sprintf("%s: %s at %s, %s at %s", line.Name, l.Y.Text(first.Y), l.X.Text(first.X), l.Y.Text(last.Y), l.X.Text(last.X)))
+			last := points[len(points)-1]
+			out = append(out, line.Name+": "+l.Y.Text(points[0].Y)+" to "+l.Y.Text(last.Y)+" at "+l.X.Text(last.X))
 		}
 	}
 	return strings.Join(out, "; ")

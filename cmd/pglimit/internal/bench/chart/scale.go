@@ -34,16 +34,13 @@ type span struct {
 	from, to  float64   // places of both ends
 }
 
-// newSpan around the figures. exact ends where they end; otherwise at the next tick.
+// newSpan around the figures, of which at least one can be drawn. exact ends where they end; otherwise at the next tick.
 func newSpan(scale Scale, figures []float64, exact bool) span {
 	s := span{scale: scale, low: math.Inf(1), high: math.Inf(-1)}
 	for _, f := range figures {
 		if known(scale.measure(f)) {
 			s.low, s.high = math.Min(s.low, f), math.Max(s.high, f)
 		}
-	}
-	if s.low > s.high {
-		s.low, s.high = 1, 1
 	}
 	if scale == Linear || scale == Time {
 		s.low, s.high = math.Min(0, s.low), math.Max(s.high, 1e-9)

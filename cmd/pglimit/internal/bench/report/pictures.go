@@ -7,7 +7,6 @@ import (
 	"maps"
 	"math"
 	"slices"
-	"strconv"
 
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/answer"
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/chart"
@@ -37,6 +36,7 @@ func (d document) Shown() []*figure {
 func (d document) Folded() []*figure {
 	throughput, worst := &figure{Title: "Throughput over time"}, &figure{Title: "Slowest answers over time"}
 	for _, g := range d.groups {
+		decisions := func(p result.Point, length, _ float64) float64 { return float64(p.Granted+p.Denied) / length }
 		throughput.add(d.overTime(g, "", numbers, decisions), "decisions/s", fewest)
 		worst.add(d.overTime(g, "", micros, slowest), "of each interval", fewest)
 	}
@@ -68,14 +68,17 @@ func (d document) which() *figure {
 				bar := d.bar(l, c, write)
 				seen[bar.Mark], seen[rounds] = true, seen[rounds] || c.Figure.Runs > 1
 				bars.Bars = append(bars.Bars, bar)
-				figures.Rows = append(figures.Rows, []string{name, write(c.Figure.Median), write(c.Figure.Low), write(c.Figure.High)})
+				row := []string{name, write(c.Figure.Median), write(c.Figure.Low), write(c.Figure.High)}
+				figures.Rows = append(figures.Rows, row)
 			}
 		}
 		f.Panels = append(f.Panels, panel{l.Scenario.Title, l.Unit, bars.SVG(), figures})
 	}
-	f.Caption = "Percent of the best in each load." + on(seen[rounds], " Figures are medians; the thin line goes from the lowest round to the highest.") +
+	f.Caption = "Percent of the best in each load." +
+		on(seen[rounds], " Figures are medians; the thin line goes from the lowest round to the highest.") +
 		on(seen[answer.Latency], " Of a p99, less is better.") + on(seen[tied], " ≈\u00a0best: too close to call.") +
-		on(seen[contended], " Contended: denied only because another caller held the row.") + on(seen[faulty], " A fault, listed below, rules a strategy out.")
+		on(seen[contended], " Contended: denied only because another caller held the row.") +
+		on(seen[faulty], " A fault, listed below, rules a strategy out.")
 	return f
 }
 
@@ -146,11 +149,11 @@ func (f *figure) add(l chart.Lines, unit string, fewest int) {
 }
 
 // lines of the typical run of each of the named strategies.
-func (d document) lines(g result.Group, names []string, l chart.Lines, points func(result.Run) []chart.Point) chart.Lines {
+func (d document) lines(g result.Group, names []string, l chart.Lines, of func(result.Run) []chart.Point) chart.Lines {
 	l.Title = cmp.Or(l.Title, g.Scenario.Title)
 	for _, name := range names {
 		if row, ran := g.Row(name); ran {
-			l.Lines = append(l.Lines, chart.Line{Name: name, Class: d.class(name), Points: points(row.Typical(g.Scenario))})
+			l.Lines = append(l.Lines, chart.Line{Name: name, Class: d.class(name), Points: of(row.Typical(g.Scenario))})
 		}
 	}
 	return l
@@ -158,14 +161,14 @@ func (d document) lines(g result.Group, names []string, l chart.Lines, points fu
 
 // latency curves of the two best. Of all, if none can be recommended.
 func (d document) latency() *figure {
-	f := &figure{Title: "How long an answer takes", Caption: "Each mark is ten times as rare as the one before: at p99, one answer of a hundred took longer."}
-	percentile := chart.Axis{Label: "percentile", Scale: chart.Nines, Text: func(p float64) string { return "p" + strconv.FormatFloat(p, 'f', -1, 64) }}
+	f := &figure{Title: "How long an answer takes", Caption: "At p99, one answer of a hundred took longer."}
+	percentiles := chart.Axis{Label: "percentile", Scale: chart.Nines, Text: percentile}
 	two := slices.DeleteFunc(slices.Clone(d.names), func(name string) bool {
 		return d.Take != "" && name != d.Take && name != d.Next
 	})
 	for _, g := range d.groups {
 		_, name := latency(g.Scenario, g.Rows[0].Runs[0])
-		f.add(d.lines(g, two, chart.Lines{X: percentile, Y: micros}, func(run result.Run) (points []chart.Point) {
+		f.add(d.lines(g, two, chart.Lines{X: percentiles, Y: micros}, func(run result.Run) (points []chart.Point) {
 			all, _ := latency(g.Scenario, run)
 			for _, p := range all.Curve {
 				if p.Percent >= 50 {
@@ -177,6 +180,8 @@ func (d document) latency() *figure {
 	}
 	return f
 }
+
+func percentile(p float64) string { return fmt.Sprintf("p%g", p) }
 
 // latency of what strategies are compared by, and whose its curve is: of all decisions together none is kept.
 func latency(s result.Scenario, run result.Run) (l result.Latency, name string) {
@@ -193,9 +198,11 @@ func latency(s result.Scenario, run result.Run) (l result.Latency, name string) 
 	return l, name
 }
 
-// overTime are lines over the time of a run. of gets each point, how many seconds it stands for, and how many requests
-// were granted since the start.
-func (d document) overTime(g result.Group, title string, y chart.Axis, of func(p result.Point, length, granted float64) float64) chart.Lines {
+// valued gets a point, how many seconds it stands for, and how many requests were granted since the start.
+type valued func(p result.Point, length, granted float64) float64
+
+// overTime are lines over the time of a run.
+func (d document) overTime(g result.Group, title string, y chart.Axis, of valued) chart.Lines {
 	l := chart.Lines{Title: title, X: chart.Axis{Label: "time", Scale: chart.Time, Text: format.Seconds}, Y: y}
 	begin := 0.0
 	for _, phase := range g.Scenario.Parameters.Phases {
@@ -221,10 +228,11 @@ func (d document) overTime(g result.Group, title string, y chart.Axis, of func(p
 
 // experiment of the write-up, if it was run.
 func (d document) experiment() *figure {
-	f := &figure{Title: "Minute by minute", Caption: "A perfect limiter rises in a straight line, and ends just below the mark. Lines that coincide hide each other."}
+	f := &figure{Title: "Minute by minute", Caption: "Perfect is a straight line that ends just below the mark."}
 	for _, g := range d.groups {
 		if most := g.Scenario.AtMost; most > 0 {
-			l := d.overTime(g, "Granted so far", numbers, func(_ result.Point, _, granted float64) float64 { return granted })
+			soFar := func(_ result.Point, _, granted float64) float64 { return granted }
+			l := d.overTime(g, "Granted so far", numbers, soFar)
 			l.Limit = chart.Mark{At: float64(most), Label: fmt.Sprintf("at most %d", most)}
 			f.add(l, "requests", fewest)
 			f.add(d.overTime(g, "Slowest answer", micros, slowest), "of each interval", fewest)
@@ -235,17 +243,16 @@ func (d document) experiment() *figure {
 
 func slowest(p result.Point, _, _ float64) float64 { return max(p.Grants.Max, p.Denials.Max) }
 
-func decisions(p result.Point, length, _ float64) float64 {
-	return float64(p.Granted+p.Denied) / length
-}
-
 // capacity that was found, if it was looked for.
 func (d document) capacity() *figure {
-	f := &figure{Title: "What it costs", Caption: "A caller asks again when it has its answer. Arrivals come whether or not earlier ones were answered."}
-	sweep := chart.Lines{Title: "Throughput by callers", X: chart.Axis{Label: "callers", Scale: chart.Log, Text: format.Number}, Y: numbers}
-	probes := chart.Lines{Title: "p99 by arrivals per second", X: chart.Axis{Label: "arrivals/s", Text: format.Number}, Y: micros}
+	f := &figure{Title: "What it costs", Caption: "A caller waits for its answer, then asks again. Arrivals do not wait."}
+	callers, arrivals := chart.Axis{Label: "callers", Scale: chart.Log, Text: format.Number}, numbers
+	arrivals.Label = "arrivals/s"
+	sweep := chart.Lines{Title: "Throughput by callers", X: callers, Y: numbers}
+	probes := chart.Lines{Title: "p99 by arrivals per second", X: arrivals, Y: micros}
 	for _, c := range d.Report.Capacity {
-		swept, probed := chart.Line{Name: c.Strategy, Class: d.class(c.Strategy)}, chart.Line{Name: c.Strategy, Class: d.class(c.Strategy)}
+		swept := chart.Line{Name: c.Strategy, Class: d.class(c.Strategy)}
+		probed := swept
 		for _, p := range c.Sweep {
 			swept.Points = append(swept.Points, chart.Point{X: float64(p.Callers), Y: p.DecisionsPerSecond})
 		}

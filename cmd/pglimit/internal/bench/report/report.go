@@ -1,18 +1,21 @@
 // Package report writes what a bench has measured as one HTML page, which needs no script and nothing from elsewhere.
 // What it recommends, and which bar is the best, comes from package answer.
 //
-//	report.go    the page
+//	report.go    the page and its tables
 //	pictures.go  its pictures
-//	tables.go    all figures, statements, loads, and what was run on what
 package report
 
 import (
 	"bytes"
 	"cmp"
 	"embed"
+	"fmt"
 	"html/template"
 	"io"
+	"maps"
+	"math"
 	"slices"
+	"strings"
 
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/answer"
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/chart"
@@ -25,8 +28,7 @@ var files embed.FS
 
 var templates = template.Must(template.New("").Funcs(template.FuncMap{"count": format.Count}).ParseFS(files, "*"))
 
-// Write writes the page, in UTF-8. It is under 400 kB for the suite, and for ten minutes of the write-up's experiment with
-// seven strategies.
+// Write writes the page, in UTF-8: under 400 kB for the suite, and for the write-up's experiment with seven strategies.
 func Write(w io.Writer, r result.Report) error {
 	var out bytes.Buffer // a page is whole, or is not written
 	if err := templates.ExecuteTemplate(&out, "page.html", newDocument(r)); err != nil {
@@ -50,7 +52,8 @@ func newDocument(r result.Report) document {
 	d := document{Answer: answer.Of(r), Report: r, groups: r.Groups()}
 	d.bars, d.names = d.Loads, slices.Clone(d.Strategies)
 	if len(r.Capacity) > 0 {
-		found := answer.Load{Scenario: result.Scenario{Title: "the highest rate with p99 under " + format.Micros(r.Capacity[0].P99Bound)}, Unit: "arrivals/s"}
+		title := "the highest rate with p99 under " + format.Micros(r.Capacity[0].P99Bound)
+		found := answer.Load{Scenario: result.Scenario{Title: title}, Unit: "arrivals/s"}
 		for _, c := range r.Capacity {
 			d.names = append(d.names, c.Strategy)
 			figure := result.Figure{Median: c.Rate, Low: c.Rate, High: c.Rate, Runs: 1}
@@ -73,3 +76,124 @@ func newDocument(r result.Report) document {
 
 // class of a strategy, which has one colour in the whole page.
 func (d document) class(name string) string { return chart.Class(slices.Index(d.names, name)) }
+
+// table of texts. The first column names the row.
+type table struct {
+	Head []string
+	Rows [][]string
+}
+
+// Figures of each load and strategy: medians of the rounds.
+func (d document) Figures() table {
+	t := table{Head: []string{
+		"load", "strategy", "grants/s", "denials/s", "p50", "p99", "p99.9", "slowest",
+		"round trips", "WAL", "contended", "failed", "deadlocks", "audit",
+	}}
+	for _, g := range d.groups {
+		for _, row := range g.Rows {
+			cells := []string{g.Scenario.Title, row.Strategy}
+			add := func(write func(float64) string, of func(result.Run) float64) {
+				text := "–"
+				if f := row.Figure(of).Median; !math.IsNaN(f) {
+					text = write(f)
+				}
+				cells = append(cells, text)
+			}
+			add(format.Number, func(run result.Run) float64 { return run.GrantsPerSecond })
+			add(format.Number, func(run result.Run) float64 { return run.DenialsPerSecond })
+			for _, of := range []func(result.Latency) float64{
+				func(l result.Latency) float64 { return l.P50 }, func(l result.Latency) float64 { return l.P99 },
+				func(l result.Latency) float64 { return l.P999 }, func(l result.Latency) float64 { return l.Max },
+			} {
+				add(format.Micros, func(run result.Run) float64 { l, _ := latency(g.Scenario, run); return l.Known(of(l)) })
+			}
+			add(format.Number, result.Run.TripsPerDecision)
+			add(func(f float64) string { return format.Number(f) + " B" }, result.Run.WALPerDecision)
+			add(format.Percent, result.Run.ContendedShare)
+			add(format.Percent, result.Run.FailedShare)
+			add(format.Number, func(run result.Run) float64 { return result.Known(run.Deadlocks) })
+			t.Rows = append(t.Rows, append(cells, row.Verdict()))
+		}
+	}
+	return t
+}
+
+// Busiest statements of each typical run, three of each. None: the server keeps no statistics of them.
+func (d document) Busiest() table {
+	t := table{Head: []string{"load", "strategy", "calls", "mean", "statement"}}
+	for _, g := range d.groups {
+		for _, row := range g.Rows {
+			all := row.Typical(g.Scenario).Statements
+			for _, s := range all[:min(3, len(all))] {
+				calls, mean := format.Count(s.Calls), format.Micros(s.MeanUS)
+				query := []rune(strings.Join(strings.Fields(s.Query), " "))
+				t.Rows = append(t.Rows, []string{g.Scenario.Title, row.Strategy, calls, mean, string(query[:min(200, len(query))])})
+			}
+		}
+	}
+	return t
+}
+
+// What was run, in words. A load with stages is named beside the same one without.
+func (d document) What() table {
+	t := table{Head: []string{"load", "what it was"}}
+	staged := map[string]string{}
+	for _, s := range slices.Backward(d.Report.Scenarios) {
+		p := s.Parameters
+		stages := words(on(p.Combining, "combining"), on(p.Memory, "memory"), on(p.Leases, "leases"))
+		if slices.ContainsFunc(d.Report.Scenarios, func(plain result.Scenario) bool { return plain.Name == s.StagesOf }) {
+			staged[s.StagesOf] = "; then with " + stages
+			continue
+		}
+		requests := format.Plural(int64(p.Callers), "caller")
+		if p.Loop == "open" {
+			requests = p.Arrivals + " arrivals, " + format.Number(p.RPS) + "/s"
+			for i, phase := range p.Phases {
+				requests += on(i == 0, ": ") + on(i > 0, ", then ") + rate(phase) + " for " + format.Seconds(phase.Seconds)
+			}
+		}
+		t.Rows = append(t.Rows, []string{s.Title, words(
+			requests, format.Plural(int64(p.Instances), "instance")+" of "+format.Plural(int64(p.Conns), "connection"),
+			format.Plural(int64(p.Keys), "key")+on(p.Distribution == "zipf", fmt.Sprintf(" (zipf %g)", p.Exponent)), p.Limit,
+			on(p.Cost > 1, fmt.Sprintf("%d tokens a request", p.Cost)), on(len(p.Costs) > 1, "others more or fewer"),
+			format.Seconds(p.DurationSeconds), p.Durability+" durability", stages,
+			on(p.AddedLatencySeconds > 0, "round trips take "+format.Seconds(p.AddedLatencySeconds)+" more"),
+			on(p.LockedShare > 0, format.Percent(p.LockedShare)+" of the keys locked"),
+			on(p.RestartAfterSeconds > 0, "a restart after "+format.Seconds(p.RestartAfterSeconds)),
+		) + staged[s.Name]})
+	}
+	slices.Reverse(t.Rows)
+	return t
+}
+
+func rate(p result.Phase) string {
+	return on(p.From != p.To, format.Number(p.From)+" to ") + format.Number(p.To) + "/s"
+}
+
+// on is the text, if it applies.
+func on(applies bool, text string) string {
+	if applies {
+		return text
+	}
+	return ""
+}
+
+// words that are not empty, in a row.
+func words(parts ...string) string {
+	return strings.Join(slices.DeleteFunc(parts, func(part string) bool { return part == "" }), ", ")
+}
+
+// Where it was run.
+func (d document) Where() table {
+	r := d.Report
+	var settings []string
+	for _, name := range slices.Sorted(maps.Keys(r.Server.Settings)) {
+		settings = append(settings, name+" = "+r.Server.Settings[name])
+	}
+	cpus := format.Plural(int64(r.Client.CPUs), "CPU")
+	server := on(!strings.HasPrefix(r.Server.Source, "PostgreSQL "), "PostgreSQL "+r.Server.Version+", ") + r.Server.Source
+	return table{Rows: [][]string{
+		{"Command", r.Command}, {"Server", server}, {"Its settings", strings.Join(settings, ", ")},
+		{"Client", words(r.Client.OS, cpus, "pglimit "+r.Client.Version, r.Client.Go)},
+	}}
+}

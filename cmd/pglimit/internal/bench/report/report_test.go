@@ -3,6 +3,7 @@ package report_test
 import (
 	"bytes"
 	"encoding/xml"
+	"errors"
 	"fmt"
 	"html"
 	"io"
@@ -73,7 +74,7 @@ func TestPage(t *testing.T) {
 		}
 		for _, svg := range regexp.MustCompile(`(?s)<svg.*?</svg>`).FindAllString(page, -1) {
 			for d := xml.NewDecoder(strings.NewReader(svg)); ; {
-				if _, err := d.Token(); err == io.EOF {
+				if _, err := d.Token(); errors.Is(err, io.EOF) {
 					break
 				} else if err != nil {
 					t.Fatalf("%s: %v: %s", name, err, svg)
