@@ -193,7 +193,7 @@ func (d document) Where() table {
 	cpus := format.Plural(int64(r.Client.CPUs), "CPU")
 	server := on(!strings.HasPrefix(r.Server.Source, "PostgreSQL "), "PostgreSQL "+r.Server.Version+", ") + r.Server.Source
 	return table{Rows: [][]string{
-		{"Command", r.Command}, {"Server", server}, {"Its settings", strings.Join(settings, ", ")},
+		{"Command", r.Command}, {"Server", server}, {"Settings", strings.Join(settings, ", ")},
 		{"Client", words(r.Client.OS, cpus, "pglimit "+r.Client.Version, r.Client.Go)},
 	}}
 }
