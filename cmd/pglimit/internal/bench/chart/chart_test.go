@@ -43,7 +43,7 @@ func TestScales(t *testing.T) {
 	}{
 		{chart.Linear, []float64{3, 95}, "0 50 100"},
 		{chart.Linear, []float64{0.2, 0.7}, "0 0.2 0.4 0.6 0.8"},
-		{chart.Time, []float64{5, 600}, "0 300 600"},
+		{chart.Time, []float64{5, 600}, "0 120 240 360 480 600"},
 		{chart.Log, []float64{30, 700}, "20 50 100 200 500 1000"},
 		{chart.Log, []float64{0.4, 2e6}, "0.1 1 10 100 1000 10000 100000 1000000 10000000"},
 		{chart.Log, []float64{0, 10, 20}, "10 20"},

@@ -96,7 +96,7 @@ func (s Scale) ticks(low, high float64) (ticks []float64) {
 func step(scale Scale, least float64) float64 {
 	if scale == Time {
 		for _, step := range []float64{1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 1800} {
-			if step >= least && least > 0.5 {
+			if step >= 0.8*least && least > 0.5 {
 				return step
 			}
 		}

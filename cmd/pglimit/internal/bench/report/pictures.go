@@ -228,7 +228,8 @@ func (d document) overTime(g result.Group, title string, y chart.Axis, of valued
 
 // experiment of the write-up, if it was run.
 func (d document) experiment() *figure {
-	f := &figure{Title: "Minute by minute", Caption: "Perfect is a straight line that ends just below the mark."}
+	f := &figure{Title: "Minute by minute"}
+	f.Caption = "Perfect is a straight line to just below the mark. Where lines coincide, the first hides the others."
 	for _, g := range d.groups {
 		if most := g.Scenario.AtMost; most > 0 {
 			soFar := func(_ result.Point, _, granted float64) float64 { return granted }
