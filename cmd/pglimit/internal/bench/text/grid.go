@@ -29,17 +29,19 @@ func clip(s string) string {
 	return strings.TrimRight(pretty.Snip(s, Width, "..."), " ")
 }
 
-// wrap breaks text into lines; those after the first are indented.
+// wrap breaks text into lines; those after the first are indented more than it is.
 func wrap(s string, indent int) (lines []string) {
+	begin := s[:len(s)-len(strings.TrimLeft(s, " "))]
 	line := ""
 	for word := range strings.FieldsSeq(strings.NewReplacer(" ×", "\u00a0×", " %", "\u00a0%", " ms", "\u00a0ms", " µs", "\u00a0µs").Replace(s)) {
 		if line != "" && width(line)+1+width(word) > Width {
 			lines = append(lines, line)
-			line = strings.Repeat(" ", indent)
+			line = begin + strings.Repeat(" ", indent) + word
 		} else if line != "" {
-			line += " "
+			line += " " + word
+		} else {
+			line = begin + word
 		}
-		line += word
 	}
 	if line != "" {
 		lines = append(lines, line)

@@ -14,7 +14,7 @@ import (
 func Scenarios(all []result.Scenario) string {
 	var said [][]string
 	for _, s := range all {
-		said = append(said, append([]string{s.Name + ": " + s.Title}, wrap("    "+s.About, 4)...))
+		said = append(said, append([]string{s.Name + ": " + s.Title}, wrap("    "+s.About, 0)...))
 	}
 	return paragraphs(said...)
 }
@@ -70,7 +70,7 @@ func Compare(c compare.Comparison) string {
 		if i == 0 {
 			differs = []string{"Not the same in both, so figures may differ because of it:"}
 		}
-		differs = append(differs, wrap("  "+what, 4)...)
+		differs = append(differs, wrap("  "+what, 2)...)
 	}
 	var only []string
 	for _, name := range c.OnlyOld {
