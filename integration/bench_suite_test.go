@@ -74,7 +74,7 @@ func benchJudges(t *testing.T, c cli) {
 // How the highest rate is found is a test of package bench.
 func benchFindsTheCapacity(t *testing.T, c cli) {
 	c, pool := c.onMigrated(t)
-	c.run(t, "bench", "capacity", "--output", "json", "--strategies", "token_bucket", "--duration", "100ms", "--set", "warmup=0s", "--set", "conns=4", "--p99", "10s", "--callers", "8").
+	c.run(t, "bench", "capacity", "--output", "json", "--strategies", "token_bucket", "--duration", "300ms", "--set", "warmup=0s", "--set", "conns=4", "--p99", "10s", "--callers", "8").
 		exits(t, 0).prints(t, `"capacity":`, `"sweep":`, `"probes":`)
 	benchLeftNothing(t, pool)
 }
