@@ -6,7 +6,6 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/pglimit/ratelimit/internal/pgserver"
 )
@@ -77,22 +76,6 @@ func benchFindsTheCapacity(t *testing.T, c cli) {
 	c.run(t, "bench", "capacity", "--output", "json", "--strategies", "token_bucket", "--duration", "300ms", "--set", "warmup=0s", "--set", "conns=4", "--p99", "10s", "--callers", "8").
 		exits(t, 0).prints(t, `"capacity":`, `"sweep":`, `"probes":`)
 	benchLeftNothing(t, pool)
-}
-
-// The throwaway server restarts in the middle: no token too many, and decisions after it.
-func benchRestartsItsServer(t *testing.T, c cli) {
-	var r result
-	var run benchRun
-	var last struct{ Granted, Denied int64 }
-	for length := 8 * time.Second; length < 3*time.Minute && last.Granted+last.Denied == 0; length *= 4 { // on a busy machine it is not back sooner
-		r = c.run(t, "bench", "--output", "json", "--strategies", "token_bucket", "--keys", "5", "--set", "restart=500ms", "--duration", length.String(), "--callers", "8", "--set", "conns=4").throwaway(t)
-		run = r.report(t).Runs[0]
-		last = run.Series[len(run.Series)-1]
-	}
-	r.exits(t, 0)
-	if !run.Trouble.Restarted || run.Audit.OverTokens > 0 || len(run.Errors) == 0 || last.Granted+last.Denied == 0 {
-		t.Errorf("%+v, %s, errors %v, at the end %+v", run.Trouble, run.Audit.Verdict, run.Errors, last)
-	}
 }
 
 // Where pg_stat_statements is, it says what the server's time was spent on.

@@ -29,7 +29,6 @@ func TestBench(t *testing.T) {
 		"runs that were kept":                        benchKeepsJSON,
 		"conditions":                                 benchJudges,
 		"capacity":                                   benchFindsTheCapacity,
-		"a restart of its server":                    benchRestartsItsServer,
 		"pg_stat_statements":                         benchReadsPgStatStatements,
 		"without a database it removes it on Ctrl-C": benchRemovesItsServerOnInterrupt,
 	} {
@@ -91,10 +90,6 @@ type benchRun struct {
 		AuditedDenials int64 `json:"audited_denials"`
 		JudgedDenials  int64 `json:"judged_denials"`
 		Complete       bool
-	}
-	Trouble struct {
-		RowLocks  int64 `json:"row_locks"`
-		Restarted bool
 	}
 	Statements []struct {
 		Query  string

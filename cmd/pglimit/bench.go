@@ -117,13 +117,9 @@ func (a *app) measure(cmd *cobra.Command, b *benchFlags, config bench.Config, wo
 		defer unused()
 	}
 	ctx := cmd.Context()
-	connections, restart := 0, false
+	connections := 0
 	for _, s := range config.Scenarios {
 		connections = max(connections, s.Instances*s.Conns)
-		restart = restart || s.Trouble.RestartAfter > 0
-	}
-	if restart && a.namesServer() {
-		return measured, usagef(cmd, "restart is for a throwaway server: name no database")
 	}
 	place, err := a.findBenchPlace(ctx, connections, b)
 	defer a.leave(place, &err)
@@ -142,7 +138,7 @@ func (a *app) measure(cmd *cobra.Command, b *benchFlags, config bench.Config, wo
 		a.say("the load is for " + place.loads)
 	}
 	config.Command = a.commandLine()
-	measured, err = work(ctx, bench.Place{Database: place.database, Source: place.source, Restart: place.restart}, config, newBenchProgress(a.stderr))
+	measured, err = work(ctx, bench.Place{Database: place.database, Source: place.source}, config, newBenchProgress(a.stderr))
 	if b.report != "" && len(measured.Runs)+len(measured.Capacity) > 0 {
 		err = errors.Join(err, a.writeReport(b.report, measured))
 	}

@@ -93,15 +93,6 @@ func TestCapacityComplains(t *testing.T) {
 	}
 }
 
-// A server that is named is not ours to restart.
-func TestBenchRestartsNoServerThatIsNamed(t *testing.T) {
-	t.Parallel()
-	code, stdout, stderr := call(t.Context(), "bench", "--set", "restart=1s", "--database-url", "postgres://127.0.0.1:1/x")
-	if code != 2 || stdout != "" || !strings.Contains(stderr, "restart is for a throwaway server: name no database") {
-		t.Errorf("exit code %d, %q, %q", code, stdout, stderr)
-	}
-}
-
 // A report that cannot be written is heard of before anything is measured, and a bench that
 // fails leaves an earlier report as it was.
 func TestBenchKeepsAnEarlierReport(t *testing.T) {

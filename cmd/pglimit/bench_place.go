@@ -27,7 +27,6 @@ type benchPlace struct {
 	source   string          // names the database, in words
 	loads    string          // and the user's, where it is
 	remove   func() error    // nil: the place is the user's
-	restart  func(context.Context) error
 }
 
 // findBenchPlace returns the database that the user named and agrees to load, or else a migrated throwaway server. The
@@ -59,7 +58,7 @@ func (a *app) findBenchPlace(ctx context.Context, connections int, b *benchFlags
 		return place, fmt.Errorf("%w, or name a database with --database-url", err)
 	}
 	a.say("started " + server.Describe())
-	place = benchPlace{source: server.Describe(), remove: server.Stop, restart: server.Restart}
+	place = benchPlace{source: server.Describe(), remove: server.Stop}
 	place.database, err = migrated(ctx, server.URL("postgres"))
 	place.own = place.database
 	return place, err

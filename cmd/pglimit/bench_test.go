@@ -44,10 +44,10 @@ func benchConfig(args ...string) (bench.Config, error) {
 
 func TestBenchFlagsAreTheLoad(t *testing.T) {
 	t.Parallel()
-	got := configured(t, strings.Fields("--strategies upsert,token_bucket --limit 1000/1s --burst 10000 --keys 100 --callers 8 --duration 3s --rps 50 --set lock=2% --durability durable")...)
+	got := configured(t, strings.Fields("--strategies upsert,token_bucket --limit 1000/1s --burst 10000 --keys 100 --callers 8 --duration 3s --rps 50 --set latency=2ms --durability durable")...)
 	want := scenario.Custom()
 	want.Limit, want.Keys, want.Callers, want.Durability = pglimit.PerSecond(1000).WithBurst(10000), 100, 8, pglimit.Durable
-	want.Phases, want.Trouble.LockShare = []scenario.Phase{{From: 50, To: 50, Length: 3 * time.Second}}, 0.02
+	want.Phases, want.Latency = []scenario.Phase{{From: 50, To: 50, Length: 3 * time.Second}}, 2*time.Millisecond
 	if len(got.Scenarios) != 1 || !reflect.DeepEqual(got.Scenarios[0], want) || got.Rounds != 1 {
 		t.Errorf("%+v\nwant %+v", got.Scenarios, want)
 	}
@@ -230,7 +230,7 @@ func TestBenchSaysThatItsServerWasNotRemoved(t *testing.T) {
 func TestBenchFlagsBuildOnOneAnother(t *testing.T) {
 	t.Parallel()
 	plan := filepath.Join(t.TempDir(), "plan.yaml")
-	text := "name: a\nlimit: 10/1s\ndurability: durable\nwarmup: 4s\nrestart: 3s\nphases: [{rate: 5, duration: 2s}, {rate: 9, duration: 6s}]\n"
+	text := "name: a\nlimit: 10/1s\ndurability: durable\nwarmup: 4s\nphases: [{rate: 5, duration: 2s}, {rate: 9, duration: 6s}]\n"
 	if err := os.WriteFile(plan, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -248,11 +248,9 @@ func TestBenchFlagsBuildOnOneAnother(t *testing.T) {
 		}},
 		{"--durability relaxed --no-memory", func(s scenario.Scenario) bool { return s.Durability == pglimit.Relaxed && s.Stages.NoMemory }},
 		{"--duration 4s", func(s scenario.Scenario) bool { // and the warm-up stays
-			return reflect.DeepEqual(s.Phases, phases(time.Second, 3*time.Second)) && s.Warmup == 4*time.Second && s.Trouble.RestartAfter == 1500*time.Millisecond
+			return reflect.DeepEqual(s.Phases, phases(time.Second, 3*time.Second)) && s.Warmup == 4*time.Second
 		}},
-		{"--duration 4s --set restart=2s --set warmup=1s", func(s scenario.Scenario) bool {
-			return s.Trouble.RestartAfter == 2*time.Second && s.Warmup == time.Second
-		}},
+		{"--duration 4s --set warmup=1s", func(s scenario.Scenario) bool { return s.Warmup == time.Second }},
 		{"--duration 4s --rps 70", func(s scenario.Scenario) bool {
 			return reflect.DeepEqual(s.Phases, []scenario.Phase{{From: 70, To: 70, Length: 4 * time.Second}})
 		}},

@@ -35,7 +35,7 @@ func openInstance(ctx context.Context, base *pgxpool.Config, s scenario.Scenario
 	config.MaxConnLifetime = 24 * time.Hour // none is to be replaced in the middle of a run
 	config.MaxConnIdleTime = 24 * time.Hour
 	config.ConnConfig.RuntimeParams["application_name"] = application
-	wire.Wrap(&config.ConnConfig.Config, meter, s.Trouble.Latency)
+	wire.Wrap(&config.ConnConfig.Config, meter, s.Latency)
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {
 		return instance{}, err

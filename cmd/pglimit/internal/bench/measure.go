@@ -33,15 +33,15 @@ func (b *bench) run(ctx context.Context, j job, progress Progress) (run result.R
 		return run, false, err
 	}
 	d.measure(!b.config.NoSeries)
-	troubled, failed := s.drive(ctx, d, progress)
+	s.drive(ctx, d, progress)
 
 	// The rest is done also after Ctrl-C: it shows what was measured so far.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tidyTime)
 	defer cancel()
 	after, err := s.readAfter(ctx)
-	err = errors.Join(err, failed, s.close(ctx))
+	err = errors.Join(err, s.close(ctx))
 	run = d.summarize(b.config.AuditDecisions)
-	run.Trouble, run.Possible = troubled, possible(j.scenario, j.subject, b.config.Seed)
+	run.Possible = possible(j.scenario, j.subject, b.config.Seed)
 	after.sinceSeen(before, &run)
 	if err == nil {
 		err = s.readReported(ctx, before, after, &run)
@@ -83,7 +83,7 @@ func (s *strategyRun) close(ctx context.Context) (failed error) {
 }
 
 // drive runs the load, with all that goes on beside it.
-func (s *strategyRun) drive(ctx context.Context, d *drive, progress Progress) (troubled *result.Trouble, failed error) {
+func (s *strategyRun) drive(ctx context.Context, d *drive, progress Progress) {
 	defer progress.follow(s.progress, s.scenario.Length(), d.timeline.decisions)()
 	if !s.config.NoSeries {
 		stop := follow(ctx, d.timeline.width, func(ctx context.Context) sample {
@@ -91,9 +91,7 @@ func (s *strategyRun) drive(ctx context.Context, d *drive, progress Progress) (t
 		})
 		defer func() { d.samples = stop() }()
 	}
-	stopTrouble := s.trouble(ctx, s.job, s.limiter, d.keys)
 	d.elapsed = d.run(ctx)
-	return stopTrouble()
 }
 
 // seen is what can be read at once: from the server, the wire and the limiters.

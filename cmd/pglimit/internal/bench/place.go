@@ -14,9 +14,6 @@ import (
 type Place struct {
 	Database *pgxpool.Config
 	Source   string // names it, in words
-
-	// Restart restarts the server. Nil: it is not ours to restart.
-	Restart func(context.Context) error
 }
 
 // settings that matter to what is measured.

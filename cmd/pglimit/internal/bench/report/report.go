@@ -158,8 +158,6 @@ func (d document) What() table {
 			on(p.Cost > 1, fmt.Sprintf("%d tokens a request", p.Cost)), on(len(p.Costs) > 1, "others more or fewer"),
 			format.Seconds(p.DurationSeconds), p.Durability+" durability", stages,
 			on(p.AddedLatencySeconds > 0, "round trips take "+format.Seconds(p.AddedLatencySeconds)+" more"),
-			on(p.LockedShare > 0, format.Percent(p.LockedShare)+" of the keys locked"),
-			on(p.RestartAfterSeconds > 0, "a restart after "+format.Seconds(p.RestartAfterSeconds)),
 		) + staged[s.Name]})
 	}
 	slices.Reverse(t.Rows)

@@ -110,10 +110,7 @@ type Parameters struct {
 	Breaker          bool    `json:"breaker"`
 	LeaseTTLSeconds  float64 `json:"lease_ttl_seconds"`
 
-	// Trouble that was made on purpose. 0: none.
-	AddedLatencySeconds float64 `json:"added_latency_seconds,omitempty"` // of each round trip
-	LockedShare         float64 `json:"locked_share,omitempty"`          // of the keys, at any time
-	RestartAfterSeconds float64 `json:"restart_after_seconds,omitempty"` // of the server, in each run
+	AddedLatencySeconds float64 `json:"added_latency_seconds,omitempty"` // to each round trip
 
 	Seed uint64 `json:"seed"`
 }

@@ -59,8 +59,6 @@ type Run struct {
 
 	Audit *Audit `json:"audit"` // null: switched off
 
-	Trouble *Trouble `json:"trouble,omitempty"` // that was made on purpose
-
 	// Over time. Empty: switched off.
 	Series    []Point    `json:"series,omitempty"`
 	KeyGrants *KeyGrants `json:"key_grants,omitempty"`
@@ -139,15 +137,6 @@ type Audit struct {
 	// DenialSampling: 1 of so many denials was audited, chosen at random. 1 is all.
 	DenialSampling      float64 `json:"denial_sampling"`
 	KeysWithLostAnswers int     `json:"keys_with_lost_answers"`
-}
-
-// Trouble that was made in a run.
-type Trouble struct {
-	LockedKeys  int     `json:"locked_keys"`  // at a time
-	RowLocks    int64   `json:"row_locks"`    // in all
-	HeldSeconds float64 `json:"held_seconds"` // added up
-	Restarted   bool    `json:"restarted"`
-	AwaySeconds float64 `json:"away_seconds"` // from the order to shut down to the first answer
 }
 
 // Failed is how many requests ended in an error.

@@ -16,8 +16,7 @@ func (s Scenario) Describe(auditDecisions int, seed uint64) result.Scenario {
 		Memory: !s.Stages.NoMemory, DenialTTLSeconds: s.Stages.DenialTTL.Seconds(), DenialKeys: s.Stages.DenialKeys,
 		Breaker: !s.Stages.NoBreaker,
 		Leases:  s.Stages.Leases, LeaseTTLSeconds: s.Stages.LeaseTTL.Seconds(),
-		AddedLatencySeconds: s.Trouble.Latency.Seconds(), LockedShare: float64(s.Trouble.LockShare),
-		RestartAfterSeconds: s.Trouble.RestartAfter.Seconds(),
+		AddedLatencySeconds: s.Latency.Seconds(),
 	}
 	if s.Distribution == Zipf {
 		p.Exponent = s.Exponent

@@ -64,7 +64,7 @@ func (d document) scenario() (s Scenario, err error) {
 
 // values of a file, in words.
 var values = []yamlfile.Value{
-	{Type: "scenario.document", Is: "a scenario"}, {Type: "scenario.Percent", Is: "a share such as 1%"},
+	{Type: "scenario.document", Is: "a scenario"},
 	{Type: "scenario.phase", Is: "a phase", Fields: "rate, ramp-to, duration"}, {Type: "[]scenario.phase", Is: "a list of phases"},
 	{Type: "scenario.Cost", Is: "a cost", Fields: "tokens, share"}, {Type: "[]scenario.Cost", Is: "a list of costs"},
 }
@@ -162,21 +162,4 @@ func (s *Scenario) Set(field, value string) (err error) {
 	}
 	*s, err = d.scenario()
 	return err
-}
-
-// Percent is a share that is written as 1% or 0.01.
-type Percent float64
-
-// UnmarshalYAML parses the text of a field.
-func (p *Percent) UnmarshalYAML(node *yaml.Node) error {
-	digits, percent := strings.CutSuffix(strings.TrimSpace(node.Value), "%")
-	share, err := strconv.ParseFloat(strings.TrimSpace(digits), 64)
-	if err != nil {
-		return fmt.Errorf("line %d: it must be a share such as 1%% or 0.01", node.Line)
-	}
-	if percent {
-		share /= 100
-	}
-	*p = Percent(share)
-	return nil
 }

@@ -34,14 +34,14 @@ func TestExampleOfAPlan(t *testing.T) {
 
 func TestWhatIsLeftOutIsTheDefault(t *testing.T) {
 	t.Parallel()
-	got, err := read([]byte("name: one\n---\nname: two\nleases: true\nwith-rows: true\nlock: 5%\nno-memory: true\n"))
+	got, err := read([]byte("name: one\n---\nname: two\nleases: true\nwith-rows: true\nlatency: 5ms\nno-memory: true\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	one, two := Custom(), Custom()
 	one.Name, one.Title, one.About = "one", "one", ""
 	two.Name, two.Title, two.About = "two", "two", ""
-	two.WithRows, two.Stages.Leases, two.Stages.NoMemory, two.Trouble.LockShare = true, true, true, 0.05
+	two.WithRows, two.Stages.Leases, two.Stages.NoMemory, two.Latency = true, true, true, 5*time.Millisecond
 	if len(got) != 2 || !reflect.DeepEqual(got[0], one) || !reflect.DeepEqual(got[1], two) {
 		t.Errorf("%+v\nwant %+v and %+v", got, one, two)
 	}
@@ -58,7 +58,6 @@ func TestErrorsOfAPlan(t *testing.T) {
 		"name: a\nkeys: 0":              `scenario "a": keys is 0: it must be from 1 to`,
 		"name: a\nrate: 5":              "rate",
 		"name: a\nkeys: many":           "line 2: `many` is not a whole number",
-		"name: a\nlock: much":           "a share such as 1%",
 		"name: a\ncompare-by: speed":    `scenario "a": compare-by is "speed": it must be grants, denials or decisions`,
 		"name: a\nkey: 5":               "line 2: there is no field key in a scenario",
 		"name: a\nphases: [{speed: 5}]": "line 2: there is no field speed here, only rate, ramp-to, duration",
@@ -88,8 +87,6 @@ func TestSetASingleField(t *testing.T) {
 		{"limit", "5/1m burst 9", func(s *Scenario) { s.Limit, s.AtMost = pglimit.PerMinute(5).WithBurst(9), 0 }},
 		{"burst", "7", func(s *Scenario) { s.Limit, s.AtMost = s.Limit.WithBurst(7), 0 }},
 		{"cost", "3", func(s *Scenario) { s.Costs = []Cost{{3, 1}} }},
-		{"lock", "50%", func(s *Scenario) { s.Trouble.LockShare = 0.5 }},
-		{"lock", "0.02", func(s *Scenario) { s.Trouble.LockShare = 0.02 }},
 		{"rps", "50", func(s *Scenario) { s.Phases = []Phase{{50, 50, 10 * time.Minute}} }},
 		{"phases", "[{rate: 5, ramp-to: 6, duration: 1s}]", func(s *Scenario) { s.Phases = []Phase{{5, 6, time.Second}} }},
 		{"durability", "durable", func(s *Scenario) { s.Durability = pglimit.Durable }},
@@ -104,7 +101,6 @@ func TestSetASingleField(t *testing.T) {
 	}
 	for text, want := range map[string]string{
 		"keys=many":       "keys is \"many\": `many` is not a whole number",
-		"lock=much":       `lock is "much": it must be a share such as 1% or 0.01`,
 		"speed=5":         `speed is "5": there is no field speed in a scenario`,
 		"limit=none":      `limit is "none": limit: `,
 		"durability=some": `durability is "some": durability: `,

@@ -75,8 +75,10 @@ type Scenario struct {
 	Timeout    time.Duration      `yaml:"timeout"`
 	Durability pglimit.Durability `yaml:"-"`
 
-	Stages  Stages  `yaml:",inline"`
-	Trouble Trouble `yaml:",inline"`
+	Stages Stages `yaml:",inline"`
+
+	// Latency that each round trip takes longer.
+	Latency time.Duration `yaml:"latency"`
 }
 
 // Cost is how many tokens a share of the requests asks for.
@@ -108,13 +110,6 @@ type Stages struct {
 
 // bare is one round trip per decision.
 var bare = Stages{NoCombining: true, NoMemory: true}
-
-// Trouble that is injected. The zero value: none.
-type Trouble struct {
-	Latency      time.Duration `yaml:"latency"` // that each round trip takes longer
-	LockShare    Percent       `yaml:"lock"`    // of the keys, which somebody holds locked at any time
-	RestartAfter time.Duration `yaml:"restart"` // into each run, of a throwaway server
-}
 
 // Custom is the load that the user's flags change.
 //
@@ -160,7 +155,7 @@ func (s Scenario) Scaled(factor float64) Scenario {
 	for i, p := range s.Phases {
 		phases[i] = Phase{p.From, p.To, scale(p.Length)}
 	}
-	s.Phases, s.Warmup, s.Trouble.RestartAfter = phases, scale(s.Warmup), scale(s.Trouble.RestartAfter)
+	s.Phases, s.Warmup = phases, scale(s.Warmup)
 	s.AtMost = int64(math.Ceil(float64(s.AtMost)*factor - 1e-6)) // 0.07 x 300 is a little above 21
 	return s
 }

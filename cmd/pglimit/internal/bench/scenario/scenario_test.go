@@ -26,11 +26,11 @@ func TestScaledTimes(t *testing.T) {
 	t.Parallel()
 	s := experiment(t)
 	s.Warmup, s.Timeout = 10*time.Second, time.Second
-	s.Trouble = Trouble{Latency: time.Millisecond, RestartAfter: 5 * time.Minute}
+	s.Latency = time.Millisecond
 	got := s.Scaled(0.1)
 	want := s
 	want.Phases = []Phase{{10, 10, 18 * time.Second}, {100, 100, 18 * time.Second}, {200, 200, 24 * time.Second}}
-	want.Warmup, want.AtMost, want.Trouble.RestartAfter = time.Second, 30, 30*time.Second
+	want.Warmup, want.AtMost = time.Second, 30
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v\nwant %+v", got, want)
 	}
@@ -135,7 +135,7 @@ func TestDescriptionOfALoad(t *testing.T) {
 	s.CompareBy, s.AtMost, s.StagesOf = result.ByGrants, 7, "plain"
 	s.Timeout, s.Warmup, s.WithRows = 1500*time.Millisecond, 250*time.Millisecond, true
 	s.Stages = Stages{NoCombining: true, Lanes: 3, MaxWaiting: 4, DenialTTL: 5 * time.Second, DenialKeys: 6, LeaseTTL: 7 * time.Second}
-	s.Trouble = Trouble{Latency: 2 * time.Millisecond, LockShare: 0.01, RestartAfter: 3 * time.Second}
+	s.Latency = 2 * time.Millisecond
 	got := s.Describe(1000, 9)
 	want := result.Scenario{
 		Name: "custom", Title: "a load of your own", About: "What the flags say.", CompareBy: result.ByGrants, AtMost: 7, StagesOf: "plain",
@@ -143,7 +143,7 @@ func TestDescriptionOfALoad(t *testing.T) {
 			Loop: "closed", Callers: 64, Instances: 1, Conns: 16, Keys: 20, WithRows: true, Distribution: Uniform, Limit: "20/1s", Cost: 1,
 			Durability: "relaxed", TimeoutSeconds: 1.5, WarmupSeconds: 0.25, DurationSeconds: 5, AuditDecisions: 1000, Seed: 9,
 			Lanes: 3, MaxWaiting: 4, Memory: true, DenialTTLSeconds: 5, DenialKeys: 6, LeaseTTLSeconds: 7, Breaker: true,
-			AddedLatencySeconds: 0.002, LockedShare: 0.01, RestartAfterSeconds: 3,
+			AddedLatencySeconds: 0.002,
 		},
 	}
 	if !reflect.DeepEqual(got, want) {

@@ -56,7 +56,7 @@ func (s Scenario) Validate() error {
 	if err := s.validatePhases(); err != nil {
 		return err
 	}
-	switch t := s.Trouble; {
+	switch {
 	case s.Distribution != Uniform && s.Distribution != Zipf:
 		return fmt.Errorf("distribution is %q: it must be %s or %s", s.Distribution, Uniform, Zipf)
 	case s.Distribution == Zipf && !(s.Exponent > 1 && s.Exponent <= 100):
@@ -67,12 +67,8 @@ func (s Scenario) Validate() error {
 		return fmt.Errorf("compare-by is %q: it must be %s, %s or %s", s.CompareBy, result.ByGrants, result.ByDenials, result.ByDecisions)
 	case s.Warmup < 0 || s.Timeout < 0:
 		return fmt.Errorf("warmup is %v, timeout %v: they must not be negative; 0 means none", s.Warmup, s.Timeout)
-	case t.Latency < 0 || t.Latency > maxLatency:
-		return fmt.Errorf("latency is %v: it must be from 0 to %v", t.Latency, maxLatency)
-	case !(t.LockShare >= 0 && t.LockShare <= 1):
-		return fmt.Errorf("lock is %.6g%%: it must be from 0%% to 100%%", 100*t.LockShare)
-	case t.RestartAfter < 0 || t.RestartAfter > 0 && t.RestartAfter >= s.Length():
-		return fmt.Errorf("restart is %v: it must be within the %v that each run lasts", t.RestartAfter, s.Length())
+	case s.Latency < 0 || s.Latency > maxLatency:
+		return fmt.Errorf("latency is %v: it must be from 0 to %v", s.Latency, maxLatency)
 	}
 	return s.validateStages()
 }

@@ -57,9 +57,7 @@ func TestErrorsNameTheField(t *testing.T) {
 		"phases: some have a rate":                                        func(s *Scenario) { s.Phases = []Phase{{1, 1, time.Second}, {0, 0, time.Second}} },
 		"lanes is -1: it must be":                                         func(s *Scenario) { s.Stages.Lanes = -1 },
 		"denial-ttl is -1s: it must not be negative; 0 means 1s, and no-memory none": func(s *Scenario) { s.Stages.DenialTTL = -time.Second },
-		"lease-ttl is 1h0m0s":                      func(s *Scenario) { s.Stages.LeaseTTL = time.Hour },
-		"lock is 200%: it must be from 0% to 100%": func(s *Scenario) { s.Trouble.LockShare = 2 },
-		"restart is 5s: it must be within the 5s":  func(s *Scenario) { s.Trouble.RestartAfter = 5 * time.Second },
+		"lease-ttl is 1h0m0s": func(s *Scenario) { s.Stages.LeaseTTL = time.Hour },
 	} {
 		s := Custom()
 		change(&s)

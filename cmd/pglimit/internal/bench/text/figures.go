@@ -72,8 +72,6 @@ func loadLines(p result.Parameters) []string {
 	say(len(stages) > 0, "%s", strings.Join(stages, " and "))
 	say(len(stages) == 0, "one round trip per decision")
 	say(p.AddedLatencySeconds > 0, "%s added to each round trip", format.Seconds(p.AddedLatencySeconds))
-	say(p.LockedShare > 0, "%s of the keys locked", format.Percent(p.LockedShare))
-	say(p.RestartAfterSeconds > 0, "server restarted after %s", format.Seconds(p.RestartAfterSeconds))
 	say(true, "%s after %s of warm-up, seed %d", format.Seconds(p.DurationSeconds), format.Seconds(p.WarmupSeconds), p.Seed)
 	return wrap(strings.Join(parts, "; "), 2)
 }
@@ -246,16 +244,6 @@ func figures(g result.Group) (all []figure) {
 	audit("audited denials", func(a result.Audit) float64 { return float64(a.AuditedDenials) })
 	audit("over, tokens", func(a result.Audit) float64 { return float64(a.OverTokens) })
 	audit("undue denials", func(a result.Audit) float64 { return float64(a.DenialsNotDue) })
-	trouble := func(name string, there func(result.Trouble) bool, write func(float64) string, of func(result.Trouble) float64) {
-		add(name, true, write, func(run result.Run) float64 {
-			if run.Trouble == nil || !there(*run.Trouble) {
-				return none
-			}
-			return of(*run.Trouble)
-		})
-	}
-	trouble("rows locked", func(t result.Trouble) bool { return t.LockedKeys > 0 }, format.Whole, func(t result.Trouble) float64 { return float64(t.RowLocks) })
-	trouble("server away", func(t result.Trouble) bool { return t.Restarted }, format.Micros, func(t result.Trouble) float64 { return 1e6 * t.AwaySeconds })
 	return all
 }
 
