@@ -1,7 +1,6 @@
 package bench
 
 import (
-	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -94,45 +93,5 @@ func TestNothingWasDecided(t *testing.T) {
 	got := judge([]*history{a, b}, 3, pglimit.PerSecond(1))
 	if got != (result.Audit{Complete: true, DenialSampling: 1}) || got.Judge(0) != result.VerdictNothing {
 		t.Errorf("%+v, %s", got, got.Judge(0))
-	}
-}
-
-// In an interval that is shorter than a token takes, a key gets its burst at most.
-func TestBoundOfAnInterval(t *testing.T) {
-	t.Parallel()
-	for _, c := range []struct {
-		limit    pglimit.Limit
-		interval time.Duration
-		want     int64
-	}{
-		{pglimit.PerSecond(20), time.Second, 40},
-		{pglimit.PerSecond(20).WithBurst(5), time.Second, 25},
-		{pglimit.PerSecond(20).WithBurst(5), 100 * time.Millisecond, 7},
-		{pglimit.PerSecond(20).WithBurst(5), 49 * time.Millisecond, 5},
-		{pglimit.Every(2 * time.Second), 100 * time.Millisecond, 1},
-		{pglimit.Every(2 * time.Second), 2 * time.Second, 2},
-		{pglimit.Every(2 * time.Second), 5 * time.Second, 3},
-		{pglimit.PerMinute(100).WithBurst(20), 500 * time.Millisecond, 20},
-		{pglimit.Limit{Tokens: 1_000_000_000, Period: time.Nanosecond, Burst: math.MaxInt64}, time.Hour, math.MaxInt64 / 2},
-	} {
-		if got := (answers{limit: c.limit}).bound(c.interval); got != c.want {
-			t.Errorf("%v in %v: %d, want %d", c.limit, c.interval, got, c.want)
-		}
-	}
-}
-
-func TestKeyGrantsCountTokens(t *testing.T) {
-	t.Parallel()
-	a, b := twoHistories(1000)
-	addCosting(a, 0, 0, granted, 100, 150, 199, 1100)
-	addCosting(a, 0, 1, denied, 160)
-	addCosting(b, 1, 1, granted, 120, 2099)
-	addCosting(b, 1, 1, contended, 130)
-	told := collect([]*history{a, b}, keyNames(3), pglimit.PerSecond(10), mixed)
-	got := told.keyGrants(100 * time.Millisecond)
-	want := make([]int64, 20)
-	want[0], want[10], want[19] = 5, 1, 5
-	if !slices.Equal(got.Most, want) || got.Busiest != "user:1" || got.Granted != 10 || got.Keys != 2 || got.Interval != 0.1 || got.Bound != 11 {
-		t.Errorf("%+v\nwant %v, 10 tokens of user:1, two keys", got, want)
 	}
 }

@@ -12,7 +12,7 @@
 //	timeline.go    what all callers saw, interval by interval; latency.go how long it took
 //	history.go     the history, small enough to keep and whole enough for audit.go
 //	instance.go    pools and limiters, as a process of the service would have them
-//	stats.go       what Postgres itself counted meanwhile; sampler.go the same over time
+//	stats.go       what Postgres itself counted meanwhile
 //	summarize.go   all of that as a result.Run, which others write and draw
 //
 // The harness must not be what is measured: a denial from memory takes 145 ns, and the

@@ -97,7 +97,6 @@ func (d *drive) ran(ctx context.Context, length time.Duration) result.Run {
 	d.scenario.Phases[len(d.scenario.Phases)-1].Length = length
 	d.measure(true)
 	d.elapsed = d.run(ctx)
-	d.samples = []sample{}
 	return d.summarize(DefaultAudit)
 }
 

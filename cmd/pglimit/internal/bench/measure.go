@@ -85,12 +85,6 @@ func (s *strategyRun) close(ctx context.Context) (failed error) {
 // drive runs the load, with all that goes on beside it.
 func (s *strategyRun) drive(ctx context.Context, d *drive, progress Progress) {
 	defer progress.follow(s.progress, s.scenario.Length(), d.timeline.decisions)()
-	if !s.config.NoSeries {
-		stop := follow(ctx, d.timeline.width, func(ctx context.Context) sample {
-			return takeSample(ctx, s.observer, func() int64 { return s.meter.Count().Trips })
-		})
-		defer func() { d.samples = stop() }()
-	}
 	d.elapsed = d.run(ctx)
 }
 
@@ -195,6 +189,7 @@ func (b *bench) newDrive(instances []instance, j job) *drive {
 
 // measure has everything counted from now on.
 func (d *drive) measure(series bool) {
+	d.inSeries = series
 	d.timeline = newTimeline(d.scenario.Length(), d.scenario.Callers, series)
 	for _, r := range d.recorders {
 		r.timeline = d.timeline

@@ -15,7 +15,7 @@ type measured struct {
 	keys      []string
 	recorders []*recorder
 	timeline  *timeline
-	samples   []sample // at the end of each interval, the first at the beginning; nil: no series
+	inSeries  bool // figures over time are wanted
 	elapsed   time.Duration
 	drained   time.Duration // when the last answer had come, since the beginning
 }
@@ -61,11 +61,8 @@ func (m measured) summarize(auditDecisions int) result.Run {
 		audit.Verdict = audit.Judge(run.Denied)
 		audit.DenialSampling = round(audit.DenialSampling, 3)
 		run.Audit = &audit
-		if m.samples != nil {
-			run.KeyGrants = told.keyGrants(m.timeline.width)
-		}
 	}
-	if m.samples != nil {
+	if m.inSeries {
 		run.Series = m.series()
 	}
 	return run
@@ -88,13 +85,6 @@ func (m measured) series() []result.Point {
 			Seconds: round(end.Seconds(), 3),
 			Granted: slot.granted, Denied: slot.denied, Contended: slot.contended, Failed: slot.failed(),
 			Grants: slot.grants.point(), Denials: slot.denials.point(),
-		}
-		next := i + 1
-		if next == len(slots) {
-			next = len(m.samples) - 1 // what came after the end is in the last point, as answers are
-		}
-		if i < next && next < len(m.samples) {
-			m.samples[next].since(m.samples[i], &p)
 		}
 		points = append(points, p)
 	}

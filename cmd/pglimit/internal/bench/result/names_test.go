@@ -17,7 +17,6 @@ func TestFieldsThatScriptsRead(t *testing.T) {
 	t.Parallel()
 	r := resulttest.WriteUp("published_exclusion")
 	r.Runs[0].Series = r.Runs[0].Series[:1]
-	r.Runs[0].KeyGrants.Most = r.Runs[0].KeyGrants.Most[:1]
 	r.Runs = append(r.Runs, result.Run{Strategy: "nothing is known of it"})
 	for _, l := range []*result.Latency{&r.Runs[0].Latency, &r.Runs[0].GrantLatency, &r.Runs[0].DenialLatency} {
 		l.Curve = l.Curve[:min(1, len(l.Curve))]

@@ -60,8 +60,7 @@ type Run struct {
 	Audit *Audit `json:"audit"` // null: switched off
 
 	// Over time. Empty: switched off.
-	Series    []Point    `json:"series,omitempty"`
-	KeyGrants *KeyGrants `json:"key_grants,omitempty"`
+	Series []Point `json:"series,omitempty"`
 }
 
 // Latency in microseconds. The zero value: there was none.

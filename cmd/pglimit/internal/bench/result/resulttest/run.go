@@ -88,21 +88,17 @@ func (like shape) run(s result.Scenario, round, points int) result.Run {
 			point.Denials = pointLatency(now.denialP50, &noise)
 		}
 		decisions := point.Granted + point.Denied
-		point.RoundTrips = int64(like.trips * float64(decisions+point.Failed))
-		bytes := int64(like.wal * float64(decisions))
-		dead := whole(now.deadlocks*interval, &owed.deadlocks)
-		xids := point.Granted
-		point.WALBytes, point.Deadlocks, point.TransactionIDs = &bytes, &dead, &xids
 
 		run.Series = append(run.Series, point)
 		run.Allowed += point.Granted
 		run.Denied += point.Denied
 		run.Contended += point.Contended
-		run.RoundTrips += point.RoundTrips
-		wal, deadlocks, failed = wal+bytes, deadlocks+dead, failed+point.Failed
+		run.RoundTrips += int64(like.trips * float64(decisions+point.Failed))
+		wal += int64(like.wal * float64(decisions))
+		deadlocks += whole(now.deadlocks*interval, &owed.deadlocks)
+		failed += point.Failed
 	}
 	like.total(&run, wal, deadlocks, failed)
-	run.KeyGrants = like.keyGrants(p, run.Series)
 	return run
 }
 

@@ -1,7 +1,6 @@
 package resulttest
 
 import (
-	"fmt"
 	"math"
 
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/result"
@@ -83,29 +82,4 @@ func at(l result.Latency, percent float64) float64 {
 		}
 	}
 	return l.Max
-}
-
-// keyGrants to the busiest key, interval by interval, which never exceed the bound.
-func (like shape) keyGrants(p result.Parameters, series []result.Point) *result.KeyGrants {
-	var tokens, period, burst int64 = 1, 1, 0
-	if n, _ := fmt.Sscanf(p.Limit, "%d/%ds burst %d", &tokens, &period, &burst); n < 3 {
-		burst = tokens
-	}
-	interval := max(2, p.DurationSeconds/60)
-	grants := &result.KeyGrants{
-		Interval: interval, Bound: burst + int64(float64(tokens)*interval/float64(period)),
-		Busiest: "user-7", Keys: p.Keys,
-	}
-	for from := 0.0; from < p.DurationSeconds; from += interval {
-		var most int64
-		for _, point := range series {
-			if point.Seconds > from && point.Seconds <= from+interval {
-				most += point.Granted
-			}
-		}
-		most = min(grants.Bound, most/int64(p.Keys)+most%int64(p.Keys)%3)
-		grants.Most = append(grants.Most, most)
-		grants.Granted += most
-	}
-	return grants
 }
