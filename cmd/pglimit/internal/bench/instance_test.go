@@ -155,9 +155,9 @@ func TestInstanceThatCannotBeOpened(t *testing.T) {
 		most  int64
 		fails error
 	}{
-		"warming: connection ":               {most: 2},
-		"of 4 (see --conns and --instances)": {most: 0},
-		"there is no such function":          {most: 4, fails: refused},
+		"warming: connection ":                      {most: 2},
+		"of 4 (conns and --instances say how many)": {most: 0},
+		"there is no such function":                 {most: 4, fails: refused},
 	} {
 		g := &greeter{most: c.most}
 		w := &warming{fake: fake{name: "warming"}}
