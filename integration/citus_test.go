@@ -20,6 +20,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/pglimit/ratelimit/internal/postgres"
 	"github.com/pglimit/ratelimit/migrations"
 	"github.com/pglimit/ratelimit/pglimit"
 	"github.com/pglimit/ratelimit/pglimit/rate"
@@ -64,7 +65,14 @@ func newDatabases(t *testing.T) (urls []string) {
 		maintenance := newPool(t, u.String(), 1)
 		execute(t, maintenance, "create database "+name)
 		t.Cleanup(func() {
-			_, err := maintenance.Exec(context.Background(), "drop database if exists "+name+" with (force)")
+			drop := func() error {
+				_, err := maintenance.Exec(context.Background(), "drop database if exists "+name+" with (force)")
+				return err
+			}
+			err := drop()
+			for tries := 0; tries < 100 && postgres.Is(err, "55006"); tries++ { // a daemon of Citus's may come back meanwhile
+				err = drop()
+			}
 			must(t, err)
 		})
 		u.Path = "/" + name
