@@ -20,8 +20,8 @@ variables that psql reads (PGHOST, PGPORT, PGDATABASE, PGUSER, PGPASSWORD,
 PGSERVICE, ...). Prefer the environment for a URL with a password: other users
 of the machine can read a command line.
 
-Exit codes: 0 allowed or done, 1 denied (of bench: a strategy granted too
-much; of migrate status --check: something is pending), 2 failed, with one
+Exit codes: 0 allowed or done, 1 denied (of bench, audit and prove: a limit was
+not kept; of migrate status --check: something is pending), 2 failed, with one
 line on stderr that says why, 130 ended by Ctrl-C (143 by SIGTERM, 129 by
 SIGHUP).`
 
@@ -71,7 +71,7 @@ func newRootCommand(a *app) *cobra.Command {
 	}
 	add(groupDecide, newAllowCommand(a), newPeekCommand(a), newResetCommand(a), newRunCommand(a), newHoldersCommand(a))
 	add(groupOperate, newMigrateCommand(a), newLimitsCommand(a), newCleanupCommand(a), newStorageCommand(a),
-		newDistributeCommand(a), newServeCommand(a), newBenchCommand(a))
+		newDistributeCommand(a), newServeCommand(a), newBenchCommand(a), newAuditCommand(a))
 	add(groupMore, newVersionCommand(a))
 	addCobrasOwn(root)
 	root.CompletionOptions.SetDefaultShellCompDirective(cobra.ShellCompDirectiveNoFileComp)

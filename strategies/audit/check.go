@@ -53,14 +53,16 @@ func (h *History) checkBucket(limit rate.Limit, beside []rate.Limit) Report {
 		return report
 	}
 	w := newWalk(limit, beside)
-	h.replay(denials, w.grant, func(e entry) { w.deny(e, &report) })
+	h.replay(denials, w.grant, func(e entry, maybe int64) { w.deny(e, maybe, &report) })
 	report.Over = w.over()
 	return report
 }
 
 // begin returns a report of what can be counted without a rule, and the denials that are to be checked.
 func (h *History) begin(limit rate.Limit, beside []rate.Limit) (report Report, denials []entry) {
-	report = Report{Err: validate(limit, beside), Grants: int64(len(h.grants)), Denials: h.denied, Contended: h.contended}
+	report = Report{
+		Err: validate(limit, beside), Grants: int64(len(h.grants)), Denials: h.denied, Contended: h.contended, Unknown: int64(len(h.unknown)),
+	}
 	for _, g := range h.grants {
 		report.Granted = addSaturated(report.Granted, g.n)
 	}
@@ -72,15 +74,23 @@ func (h *History) begin(limit rate.Limit, beside []rate.Limit) (report Report, d
 }
 
 // replay goes through the grants and those denials in order of time. Of those at the same time, the grants come first.
-func (h *History) replay(denials []entry, grant, deny func(entry)) {
+// maybe is how many tokens may have been taken before a denial besides.
+func (h *History) replay(denials []entry, grant func(entry), deny func(e entry, maybe int64)) {
+	unknown, maybe := h.unknown, int64(0)
+	judge := func(e entry) {
+		for ; len(unknown) > 0 && unknown[0].at <= e.at; unknown = unknown[1:] {
+			maybe = addSaturated(maybe, unknown[0].n)
+		}
+		deny(e, maybe)
+	}
 	for _, g := range h.grants {
 		for ; len(denials) > 0 && denials[0].at < g.at; denials = denials[1:] {
-			deny(denials[0])
+			judge(denials[0])
 		}
 		grant(g)
 	}
 	for _, e := range denials {
-		deny(e)
+		judge(e)
 	}
 }
 
@@ -163,12 +173,12 @@ func (w *walk) grant(e entry) {
 	}
 }
 
-func (w *walk) deny(e entry, report *Report) {
+func (w *walk) deny(e entry, maybe int64, report *Report) {
 	w.settle(e.at)
-	if w.owes.tokens > uint64(w.burst) {
+	if w.owes.tokens > uint64(w.burst) || maybe > w.burst {
 		return
 	}
-	spare := w.burst - int64(w.owes.tokens) - e.n // less a part of a token
+	spare := w.burst - int64(w.owes.tokens) - maybe - e.n // less a part of a token
 	if spare < 0 || spare == 0 && w.owes.part > 0 {
 		return
 	}

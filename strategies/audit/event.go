@@ -14,6 +14,10 @@ type Event struct {
 
 	// Contended excuses a denial, see [rate.Decision].
 	Contended bool
+
+	// Unknown: the answer was lost, and Wanted tokens may have been taken, at At or any time later. It excuses
+	// denials that these tokens would explain, and no grant.
+	Unknown bool
 }
 
 // FromDecision is the event of a request for so many tokens, in multiples of the unit, and its answer.

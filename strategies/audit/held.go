@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"math"
 	"slices"
-	"time"
 
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
@@ -20,29 +19,55 @@ type Held struct {
 // of the span. It returns the worst span; its Tokens are 0 if none is over.
 //
 // If a limit that was replaced may bind for a while, such as until every process knows of the change, its To has to
-// include that. The limits must be valid. It takes time n × m, where m is how many grants it takes until the bucket
-// is full.
+// include that. The limits must be valid. Of n grants and m different limits it takes time n log n + n × m².
 func (h *History) CheckHeld(limits ...Held) (worst Over) {
 	h.sort()
-	limits = slices.SortedFunc(slices.Values(limits), func(a, b Held) int { return cmp.Compare(a.From, b.From) })
-	for i, first := range h.grants {
-		var burst, granted int64
-		token, later := int64(math.MaxInt64), limits
-		for _, g := range h.grants[i:] {
-			for ; len(later) > 0 && later[0].From <= g.at; later = later[1:] {
-				if l := later[0]; l.To >= first.at {
-					burst, token = max(burst, l.Limit.Burst), min(token, int64(l.Limit.Token()))
+	tried := make(map[[2]int64]bool)
+	for _, a := range append(slices.Clone(limits), none) {
+		for _, b := range append(slices.Clone(limits), none) {
+			burst, token := max(a.burst(), 0), b.token()
+			if tried[[2]int64{burst, token}] {
+				continue
+			}
+			tried[[2]int64{burst, token}] = true
+			// The loosest that hold in a span are these, or it begins or ends while a looser one holds: others judge that.
+			w := walk{token: token, burst: burst}
+			var looser []Held
+			for _, l := range limits {
+				if l.burst() > burst || l.token() < token {
+					looser = append(looser, l)
 				}
 			}
-			back := (g.at - first.at) / token
-			if granted > 0 && back >= granted { // full again, so the spans that begin here are worse
-				break
+			slices.SortFunc(looser, func(a, b Held) int { return cmp.Compare(a.From, b.From) })
+			for _, g := range h.grants {
+				inside := false
+				for ; len(looser) > 0 && looser[0].From <= g.at; looser = looser[1:] {
+					w.owes = debt{} // a span may not contain it
+					if looser[0].To >= g.at {
+						inside = true
+						break
+					}
+				}
+				if !inside {
+					w.grant(g)
+				}
 			}
-			granted = addSaturated(granted, g.n)
-			if over := granted - burst - back; over > worst.Tokens {
-				worst = Over{Tokens: over, Granted: granted, From: time.Unix(0, first.at).UTC(), To: time.Unix(0, g.at).UTC()}
+			if over := w.over(); over.Tokens > worst.Tokens {
+				worst = over
 			}
 		}
 	}
 	return worst
+}
+
+// none is the limit of a time in which no limit held: it lets nothing through.
+var none = Held{}
+
+func (h Held) burst() int64 { return h.Limit.Burst }
+
+func (h Held) token() int64 {
+	if h.Limit.Tokens == 0 {
+		return math.MaxInt64
+	}
+	return int64(h.Limit.Token())
 }

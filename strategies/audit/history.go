@@ -17,6 +17,8 @@ type History struct {
 	denials []entry // of one more unit of n tokens, after the tokens that were granted
 
 	denied, contended int64 // decisions that granted nothing
+
+	unknown []entry // n tokens may have been taken then or later
 }
 
 // entry is a grant or a denial of n tokens, at a time in nanoseconds since 1970.
@@ -29,6 +31,10 @@ func (e entry) compare(other entry) int {
 // Add adds an event.
 func (h *History) Add(e Event) {
 	missed := e.missed()
+	if e.Unknown {
+		h.unknown = append(h.unknown, entry{e.At, max(0, e.Wanted)})
+		return
+	}
 	if e.Granted > 0 {
 		h.grants = append(h.grants, entry{e.At, e.Granted})
 	} else if missed > 0 {
@@ -46,12 +52,13 @@ func (h *History) Add(e Event) {
 func (h *History) Merge(other *History) {
 	h.grants = append(h.grants, other.grants...)
 	h.denials = append(h.denials, other.denials...)
+	h.unknown = append(h.unknown, other.unknown...)
 	h.denied += other.denied
 	h.contended += other.contended
 }
 
 func (h *History) sort() {
-	for _, entries := range [][]entry{h.grants, h.denials} {
+	for _, entries := range [][]entry{h.grants, h.denials, h.unknown} {
 		if !slices.IsSortedFunc(entries, entry.compare) {
 			slices.SortFunc(entries, entry.compare)
 		}

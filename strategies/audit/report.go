@@ -18,6 +18,9 @@ type Report struct {
 	// the denials that were excused as contended.
 	Grants, Denials, Contended int64
 
+	// Unknown counts calls whose answer was lost.
+	Unknown int64
+
 	// Granted is the total of granted tokens.
 	Granted int64
 
@@ -76,6 +79,7 @@ func (r *Report) Add(other Report) {
 	r.Grants += other.Grants
 	r.Denials += other.Denials
 	r.Contended += other.Contended
+	r.Unknown += other.Unknown
 	r.Granted = addSaturated(r.Granted, other.Granted)
 	if other.Over.worseThan(r.Over) {
 		r.Over = other.Over

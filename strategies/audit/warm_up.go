@@ -18,8 +18,8 @@ func (h *History) checkWarmUp(rule warmup.Rule, limit rate.Limit, beside []rate.
 		return report
 	}
 	var key warmup.State
-	deny := func(e entry) {
-		if key.FreeNS <= e.at {
+	deny := func(e entry, maybe int64) {
+		if key.FreeNS <= e.at && maybe == 0 {
 			report.addNotDue(Denial{At: time.Unix(0, e.at).UTC(), Unit: e.n, Free: limit.Burst})
 		}
 	}

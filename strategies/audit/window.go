@@ -23,12 +23,12 @@ func (h *History) checkWindow(of window.Rule, limit rate.Limit, beside []rate.Li
 	cell, interval := of.Cell(time.Duration(length)), int64(of.MinInterval)
 	var last entry             // grant
 	var grants, counted recent // the grants of the last window, and those of the cells that count
-	deny := func(e entry) {
+	deny := func(e entry, maybe int64) {
 		if last.n > 0 && e.at-last.at < interval {
 			return
 		}
 		counted.forget(e.at - length)
-		if free := most - counted.total; free >= e.n {
+		if free := most - counted.total; free >= e.n && free-e.n >= maybe {
 			report.addNotDue(Denial{At: time.Unix(0, e.at).UTC(), Unit: e.n, Free: free})
 		}
 	}

@@ -1,0 +1,139 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pglimit/ratelimit/strategies/audit"
+)
+
+const auditLong = `Judge the decisions of any limiter, also one that is not this one's: was more
+granted than the limit allows (over), and was anything denied although the
+tokens were there (undue)?
+
+FILE has a decision on each line, as JSON; - is standard input:
+
+  {"key":"user:42","at":"2026-05-04T12:00:00.25Z","tokens":3,"granted":3,
+   "limit":"100/1m burst 20"}
+
+  key, limit  the bucket, and its limit as --limit takes it
+  at          when it was decided, by one clock: RFC 3339, or nanoseconds
+  granted     how many tokens; 0 is a denial
+  tokens      how many were wanted (1), all or nothing, or in multiples of unit
+  limiter     names the limiter, if there are several
+  unknown     true: the answer was lost, and tokens may have been taken, at that
+              time or later. It excuses denials, and never a grant
+  id          the request was sent again under this name, and is charged once
+  delay_ns    what was reserved may be used so much later
+  returned    so many of the granted tokens were given back
+  contended   true: excuses a denial, because another request held the row
+  rule        "window": never more than a burst in any window. Otherwise never
+              more than burst + tokens x T / period in any span of time T
+  durable     true: a grant had to survive a crash. It is not judged here
+
+The order of the lines does not matter, other fields are ignored, and a bucket
+is full before its first line. In Go, audit.NewWriter writes such lines from
+Config.OnDecision.
+
+Exit codes: 0 nothing over, nothing undue; 1 something is; 2 failed.`
+
+func newAuditCommand(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:     "audit FILE.jsonl",
+		Short:   "Judge the decisions of any limiter: over, undue",
+		Long:    auditLong,
+		Example: lines("pglimit audit decisions.jsonl", "", "zcat decisions.jsonl.gz | pglimit audit -"),
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return usagef(cmd, "audit takes one FILE.jsonl, or - for standard input, not %d arguments", len(args))
+			}
+			return nil
+		},
+		ValidArgsFunction: cobra.FixedCompletions([]string{"jsonl"}, cobra.ShellCompDirectiveFilterFileExt),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			name, from := args[0], cmd.InOrStdin()
+			if name != "-" {
+				file, err := os.Open(name)
+				if err != nil {
+					return err
+				}
+				defer file.Close() //nolint:errcheck // it was only read
+				from = file
+			}
+			return a.audit(name, from)
+		},
+	}
+}
+
+func (a *app) audit(name string, from io.Reader) error {
+	log, err := audit.ReadLog(from)
+	if err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	judged := log.Check()
+	if len(judged) == 0 {
+		return fmt.Errorf("%s has no decisions", name)
+	}
+	ok := true
+	answer := []judgedJSON{}
+	var rows [][]string
+	var worst strings.Builder
+	for _, j := range judged {
+		if j.Err != nil {
+			return fmt.Errorf("limiter %q: %w", j.Limiter, j.Err)
+		}
+		ok = ok && j.OK()
+		line := judgedJSON{Limiter: j.Limiter, Keys: j.Keys, Decisions: j.Grants + j.Denials, GrantedTokens: j.Granted,
+			Denials: j.Denials, Unknown: j.Unknown, Over: j.Over.Tokens, Twice: j.Twice, Undue: j.NotDueTotal}
+		if j.Over.Tokens > 0 {
+			line.Worst = j.Over.String()
+			fmt.Fprintf(&worst, "over: %s%s\n", ofLimiter(j.Limiter), line.Worst)
+		}
+		if j.NotDueTotal > 0 {
+			line.Latest = j.NotDue[0].String()
+			fmt.Fprintf(&worst, "undue: %s%s\n", ofLimiter(j.Limiter), line.Latest)
+		}
+		answer = append(answer, line)
+		row := []string{cmp.Or(j.Limiter, "-")}
+		for _, n := range []int64{int64(j.Keys), line.Decisions, j.Granted, j.Denials, j.Unknown, line.Over, j.Twice, line.Undue} {
+			row = append(row, strconv.FormatInt(n, 10))
+		}
+		rows = append(rows, row)
+	}
+	head := []string{"LIMITER", "KEYS", "DECISIONS", "TOKENS", "DENIED", "UNKNOWN", "OVER", "TWICE", "UNDUE"}
+	if err := a.print(answer, columns(head, rows)+worst.String()); err != nil {
+		return err
+	}
+	if !ok {
+		return exitDenied
+	}
+	return nil
+}
+
+// judgedJSON is what --output json prints of a limiter.
+type judgedJSON struct {
+	Limiter       string `json:"limiter"`
+	Keys          int    `json:"keys"`
+	Decisions     int64  `json:"decisions"`
+	GrantedTokens int64  `json:"granted_tokens"`
+	Denials       int64  `json:"denials"`
+	Unknown       int64  `json:"unknown"`
+	Over          int64  `json:"over_tokens"` // of the worst key, in the worst span
+	Twice         int64  `json:"twice_tokens"`
+	Undue         int64  `json:"undue_denials"`
+	Worst         string `json:"worst,omitempty"`
+	Latest        string `json:"undue,omitempty"`
+}
+
+func ofLimiter(name string) string {
+	if name == "" {
+		return ""
+	}
+	return name + ": "
+}
