@@ -72,6 +72,7 @@ func newRootCommand(a *app) *cobra.Command {
 	add(groupDecide, newAllowCommand(a), newPeekCommand(a), newResetCommand(a), newRunCommand(a), newHoldersCommand(a))
 	add(groupOperate, newMigrateCommand(a), newLimitsCommand(a), newCleanupCommand(a), newStorageCommand(a),
 		newDistributeCommand(a), newServeCommand(a), newBenchCommand(a), newAuditCommand(a))
+	add(groupOperate, newProveCommands(a)...)
 	add(groupMore, newVersionCommand(a))
 	addCobrasOwn(root)
 	root.CompletionOptions.SetDefaultShellCompDirective(cobra.ShellCompDirectiveNoFileComp)

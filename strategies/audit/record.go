@@ -104,7 +104,7 @@ func (r Record) Answered(d rate.Decision, err error) Record {
 	default:
 		e := FromDecision(r.Tokens, r.Unit, d)
 		r.At, r.Tokens, r.Granted, r.Contended, r.Delay = Time(e.At), e.Wanted, e.Granted, e.Contended, d.Delay
-		r.Limit.Limit = d.Limit
+		r.Limit.Limit = cmp.Or(d.Limit, r.Limit.Limit)
 	}
 	return r
 }

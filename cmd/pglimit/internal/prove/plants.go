@@ -1,0 +1,186 @@
+//go:build unix
+
+package prove
+
+import (
+	"context"
+	"embed"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sort"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pglimit/ratelimit/internal/postgres"
+	"github.com/pglimit/ratelimit/internal/published"
+	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/pglimit/rate"
+	"github.com/pglimit/ratelimit/strategies"
+	"github.com/pglimit/ratelimit/strategies/audit"
+)
+
+// Plant is a fault that was planted in the product, in a database of its own.
+type Plant struct {
+	Name    string `json:"name"`
+	Planted bool   `json:"planted"` // false: the product as it is, for comparison
+	Caught  bool   `json:"caught"`
+	After   int64  `json:"decisions"` // until it was caught, or in all
+	How     string `json:"how,omitempty"`
+	Skipped string `json:"skipped,omitempty"`
+}
+
+//go:embed plants/*.sql
+var plantFiles embed.FS
+
+const plantSchema = "planted"
+
+// plants are their names, a file, and another strategy than the token bucket.
+var plants = []struct {
+	name, file string
+	limit      pglimit.Limit
+	take       func(ctx context.Context, pool *pgxpool.Pool, r rate.Request) ([]rate.Decision, error)
+}{
+	{"nothing, for comparison", "", apiLimit, takeOne},
+	{"the clock read before the lock", "clock_before_lock.sql", apiLimit, takeOne},
+	{"read-then-write in one snapshot", "read_then_write.sql", apiLimit, takeOne},
+	{"a denial that forgets", "denial_forgets.sql", apiLimit, takeOne},
+	{"the published exclusion constraint", "", pglimit.Every(20 * time.Millisecond), takePublished},
+	{"keys locked in the caller's order", "caller_order.sql", pglimit.PerSecond(100_000).WithBurst(100_000), takeInOrder},
+}
+
+const (
+	plantCallers  = 32
+	plantPatience = 10 * time.Second
+	plantNothing  = time.Second
+)
+
+func takeOne(ctx context.Context, pool *pgxpool.Pool, r rate.Request) ([]rate.Decision, error) {
+	return strategies.TokenBucket{}.Take(ctx, postgres.OnPool(pool), []rate.Request{r})
+}
+
+func takePublished(ctx context.Context, pool *pgxpool.Pool, r rate.Request) ([]rate.Decision, error) {
+	return published.Strategies(plantSchema)[1].Take(ctx, postgres.OnPool(pool), []rate.Request{r})
+}
+
+func takeInOrder(ctx context.Context, pool *pgxpool.Pool, r rate.Request) ([]rate.Decision, error) {
+	keys := []string{"a", "b", "c", "d", "e", "f"}
+	rand.Shuffle(len(keys), func(i, j int) { keys[i], keys[j] = keys[j], keys[i] })
+	_, err := pool.Exec(ctx, "select public.take_in_order($1, $2, $3)", keys, int64(r.Limit.Token()), int64(r.Limit.Window()))
+	return make([]rate.Decision, len(keys)), err
+}
+
+// plants plants one fault after another.
+func (p *prover) plants(ctx context.Context) (all []Plant, err error) {
+	for i, of := range plants {
+		planted := Plant{Name: of.name, Planted: i > 0}
+		if of.name == "the published exclusion constraint" && !p.server.btree {
+			planted.Skipped = "the extension btree_gist is not installed"
+			all = append(all, planted)
+			continue
+		}
+		p.Say("planted: " + of.name)
+		if err := p.plant(ctx, i, &planted); err != nil {
+			return all, fmt.Errorf("planting %s: %w", of.name, err)
+		}
+		all = append(all, planted)
+	}
+	return all, nil
+}
+
+func (p *prover) plant(ctx context.Context, i int, planted *Plant) error {
+	of := plants[i]
+	name := fmt.Sprintf("pglimit_prove_%d", i)
+	if err := p.server.create(ctx, name); err != nil {
+		return err
+	}
+	config, err := pgxpool.ParseConfig(p.server.URL(name))
+	if err != nil {
+		return err
+	}
+	config.MaxConns = plantCallers
+	config.ConnConfig.RuntimeParams["deadlock_timeout"] = "50ms"
+	pool, err := pgxpool.NewWithConfig(ctx, config)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	if of.file != "" {
+		file, err := plantFiles.ReadFile("plants/" + of.file)
+		if err != nil {
+			return err
+		}
+		if _, err := pool.Exec(ctx, string(file), pgx.QueryExecModeSimpleProtocol); err != nil {
+			return err
+		}
+	} else if planted.Planted {
+		if err := published.Create(ctx, postgres.OnPool(pool), plantSchema); err != nil {
+			return err
+		}
+	}
+	patience := plantPatience
+	if !planted.Planted {
+		patience = plantNothing
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	var mu sync.Mutex
+	var records []audit.Record
+	var callers sync.WaitGroup
+	var decisions int64
+	for range plantCallers {
+		callers.Go(func() {
+			for ctx.Err() == nil {
+				r := rate.Request{Limiter: "planted", Key: "k", Limit: of.limit, Tokens: 1, Unit: 1, Durability: rate.Durable}
+				answers, err := of.take(context.WithoutCancel(ctx), pool, r)
+				mu.Lock()
+				decisions += int64(max(1, len(answers)))
+				if postgres.Is(err, "40P01") && !planted.Caught {
+					planted.Caught, planted.After, planted.How = true, decisions, "a deadlock"
+					cancel()
+				}
+				if err == nil && !answers[0].At.IsZero() {
+					answers[0].Limit = r.Limit
+					records = append(records, audit.Record{Key: r.Key, Tokens: 1}.Answered(answers[0], nil))
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	for ctx.Err() == nil {
+		p.pass(ctx, 100*time.Millisecond)
+		mu.Lock()
+		seen := slices.Clone(records)
+		mu.Unlock()
+		if over := overOf(seen); over > 0 {
+			cancel()
+		}
+	}
+	callers.Wait()
+	if planted.Caught {
+		return nil
+	}
+	planted.After = decisions
+	if over := overOf(records); over > 0 {
+		planted.Caught = true
+		planted.After = 1 + int64(sort.Search(len(records), func(n int) bool { return overOf(records[:n+1]) > 0 }))
+		planted.How = fmt.Sprintf("over by %d", over)
+	}
+	return nil
+}
+
+func overOf(records []audit.Record) int64 {
+	var log audit.Log
+	for _, r := range records {
+		if err := log.Add(r); err != nil {
+			return 0
+		}
+	}
+	for _, j := range log.Check() {
+		return j.Over.Tokens
+	}
+	return 0
+}
