@@ -96,7 +96,7 @@ func (a *app) prove(cmd *cobra.Command, f proveFlags) (err error) {
 	}
 	config := prove.Config{
 		Seed: f.seed, Length: time.Duration(f.minutes * float64(time.Minute)), Processes: f.processes, Callers: f.callers,
-		Pictures: strings.TrimSuffix(cmp.Or(f.out, "prove.jsonl"), ".jsonl"), Worker: []string{self, "prove-worker"}, Say: a.say, Plants: true,
+		Pictures: strings.TrimSuffix(cmp.Or(f.out, "prove.jsonl"), ".jsonl"), Worker: []string{self, "prove-worker"}, Say: a.say,
 	}
 	if f.out != "" {
 		file, err := os.Create(f.out)

@@ -11,50 +11,39 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// The counter is a bucket that does not refill in the time of a run: what is left only falls. A grant of n needs n, and a
-// denial needs that fewer are left. Whatever order porcupine finds must fit the times of the questions and answers. A
-// request without an answer may have been decided at any time later, or never: it ends behind all others, where it
-// changes nothing.
-
-type count struct {
-	tokens  int64
-	granted bool
-	unknown bool
-}
-
+// operation is a request for the counter, as porcupine has it. One without an answer may have been decided at any time
+// later, or never: it ends behind all others, where it changes nothing.
 func operation(l line) porcupine.Operation {
-	c := count{tokens: l.Tokens, granted: l.Granted > 0, unknown: l.Unknown}
-	op := porcupine.Operation{ClientId: l.worker, Input: c.tokens, Output: c, Call: l.Began, Return: l.Ended}
-	if c.unknown {
+	op := porcupine.Operation{ClientId: l.Worker, Output: l, Call: l.Began, Return: l.Ended}
+	if l.Unknown {
 		op.Return = math.MaxInt64
 	}
 	return op
 }
 
-var counterModel = porcupine.Model{
+// counter is a bucket that does not refill in the time of a run: what is left only falls. A grant needs that so many are
+// left, and a denial that they are not. The order that porcupine looks for must fit the times of questions and answers.
+var counter = porcupine.Model{
 	Init: func() any { return counterLimit.Burst },
 	Step: func(state, _, output any) (bool, any) {
-		left, c := state.(int64), output.(count)
-		there := c.tokens <= left
-		if there && (c.granted || c.unknown) {
-			return true, left - c.tokens
+		left, l := state.(int64), output.(line)
+		there := l.Tokens <= left
+		if there && (l.Granted > 0 || l.Unknown) {
+			return true, left - l.Tokens
 		}
-		return c.unknown || !there && !c.granted, left
+		return l.Unknown || !there && l.Granted == 0, left
 	},
 	DescribeOperation: func(_, output any) string {
-		c := output.(count)
-		switch {
-		case c.unknown:
-			return fmt.Sprintf("%d ?", c.tokens)
-		case c.granted:
-			return fmt.Sprintf("%d granted", c.tokens)
+		l := output.(line)
+		if l.Unknown {
+			return fmt.Sprintf("%d asked, no answer", l.Tokens)
 		}
-		return fmt.Sprintf("%d denied", c.tokens)
+		return fmt.Sprintf("%d asked, %d granted", l.Tokens, l.Granted)
 	},
 	DescribeState: func(state any) string { return fmt.Sprint(state, " left") },
 }
 
-// Porcupine is what the checker of others said of the counters' histories.
+// Porcupine is what the checker that others wrote said of the counters' histories.
 type Porcupine struct {
 	Histories  int      `json:"histories"`
 	Operations int      `json:"operations"`
@@ -65,29 +54,30 @@ type Porcupine struct {
 }
 
 // check a history. If it is none of a counter, its picture is kept.
-func (p *Porcupine) check(history []porcupine.Operation, picture string, patience time.Duration) error {
+func (p *Porcupine) check(history []porcupine.Operation, picture string) (ok bool, err error) {
 	if len(history) == 0 {
-		return nil
+		return true, nil
 	}
 	p.Histories++
 	p.Operations += len(history)
 	for i := range history {
-		if history[i].Output.(count).unknown {
+		if history[i].Return == math.MaxInt64 {
 			p.Unknown++
 		}
 	}
-	switch result, info := porcupine.CheckOperationsVerbose(counterModel, history, patience); result {
-	case porcupine.Unknown:
+	result, info := porcupine.CheckOperationsVerbose(counter, history, 5*time.Second)
+	if result == porcupine.Unknown {
 		p.Undecided++
-	case porcupine.Illegal:
-		p.Refused++
-		file, err := os.Create(picture)
-		if err != nil {
-			return err
-		}
-		defer file.Close() //nolint:errcheck // Visualize has said what is wrong
-		p.Pictures = append(p.Pictures, picture)
-		return porcupine.Visualize(counterModel, info, file)
 	}
-	return nil
+	if result != porcupine.Illegal {
+		return true, nil
+	}
+	p.Refused++
+	p.Pictures = append(p.Pictures, picture)
+	file, err := os.Create(picture)
+	if err != nil {
+		return false, err
+	}
+	defer file.Close() //nolint:errcheck // Visualize has said what is wrong
+	return false, porcupine.Visualize(counter, info, file)
 }

@@ -3,6 +3,7 @@
 package prove
 
 import (
+	"cmp"
 	"context"
 	"embed"
 	"fmt"
@@ -36,26 +37,25 @@ type Plant struct {
 //go:embed plants/*.sql
 var plantFiles embed.FS
 
-const plantSchema = "planted"
-
-// plants are their names, a file, and another strategy than the token bucket.
+// plants are files, or for the published constraint its schema, and how a caller takes then.
 var plants = []struct {
 	name, file string
+	schema     bool
 	limit      pglimit.Limit
 	take       func(ctx context.Context, pool *pgxpool.Pool, r rate.Request) ([]rate.Decision, error)
 }{
-	{"nothing, for comparison", "", apiLimit, takeOne},
-	{"the clock read before the lock", "clock_before_lock.sql", apiLimit, takeOne},
-	{"read-then-write in one snapshot", "read_then_write.sql", apiLimit, takeOne},
-	{"a denial that forgets", "denial_forgets.sql", apiLimit, takeOne},
-	{"the published exclusion constraint", "", pglimit.Every(20 * time.Millisecond), takePublished},
-	{"keys locked in the caller's order", "caller_order.sql", pglimit.PerSecond(100_000).WithBurst(100_000), takeInOrder},
+	{"nothing, for comparison", "", false, apiLimit, takeOne},
+	{"the clock read before the lock", "clock_before_lock.sql", false, apiLimit, takeOne},
+	{"read-then-write in one snapshot", "read_then_write.sql", false, apiLimit, takeOne},
+	{"a denial that forgets", "denial_forgets.sql", false, apiLimit, takeOne},
+	{"the published exclusion constraint", "", true, pglimit.Every(20 * time.Millisecond), takePublished},
+	{"keys locked in the caller's order", "caller_order.sql", false, pglimit.PerSecond(100_000).WithBurst(100_000), takeInOrder},
 }
 
 const (
-	plantCallers  = 32
-	plantPatience = 10 * time.Second
-	plantNothing  = time.Second
+	plantSchema   = "planted"
+	plantCallers  = 16
+	plantPatience = 20 * time.Second
 )
 
 func takeOne(ctx context.Context, pool *pgxpool.Pool, r rate.Request) ([]rate.Decision, error) {
@@ -70,20 +70,16 @@ func takeInOrder(ctx context.Context, pool *pgxpool.Pool, r rate.Request) ([]rat
 	keys := []string{"a", "b", "c", "d", "e", "f"}
 	rand.Shuffle(len(keys), func(i, j int) { keys[i], keys[j] = keys[j], keys[i] })
 	_, err := pool.Exec(ctx, "select public.take_in_order($1, $2, $3)", keys, int64(r.Limit.Token()), int64(r.Limit.Window()))
-	return make([]rate.Decision, len(keys)), err
+	return nil, err
 }
 
 // plants plants one fault after another.
 func (p *prover) plants(ctx context.Context) (all []Plant, err error) {
 	for i, of := range plants {
 		planted := Plant{Name: of.name, Planted: i > 0}
-		if of.name == "the published exclusion constraint" && !p.server.btree {
+		if of.schema && !p.server.btree {
 			planted.Skipped = "the extension btree_gist is not installed"
-			all = append(all, planted)
-			continue
-		}
-		p.Say("planted: " + of.name)
-		if err := p.plant(ctx, i, &planted); err != nil {
+		} else if err = p.plant(ctx, i, &planted); err != nil {
 			return all, fmt.Errorf("planting %s: %w", of.name, err)
 		}
 		all = append(all, planted)
@@ -92,8 +88,8 @@ func (p *prover) plants(ctx context.Context) (all []Plant, err error) {
 }
 
 func (p *prover) plant(ctx context.Context, i int, planted *Plant) error {
-	of := plants[i]
-	name := fmt.Sprintf("pglimit_prove_%d", i)
+	of, name := plants[i], fmt.Sprintf("pglimit_prove_%d", i)
+	p.Say("planted: " + of.name)
 	if err := p.server.create(ctx, name); err != nil {
 		return err
 	}
@@ -108,66 +104,62 @@ func (p *prover) plant(ctx context.Context, i int, planted *Plant) error {
 		return err
 	}
 	defer pool.Close()
+	var text []byte
 	if of.file != "" {
-		file, err := plantFiles.ReadFile("plants/" + of.file)
-		if err != nil {
-			return err
-		}
-		if _, err := pool.Exec(ctx, string(file), pgx.QueryExecModeSimpleProtocol); err != nil {
-			return err
-		}
-	} else if planted.Planted {
-		if err := published.Create(ctx, postgres.OnPool(pool), plantSchema); err != nil {
-			return err
-		}
+		text, err = plantFiles.ReadFile("plants/" + of.file)
 	}
-	patience := plantPatience
+	if err == nil {
+		_, err = pool.Exec(ctx, string(text), pgx.QueryExecModeSimpleProtocol)
+	}
+	if of.schema && err == nil {
+		err = published.Create(ctx, postgres.OnPool(pool), plantSchema)
+	}
+	if err != nil {
+		return err
+	}
+	enough := plantPatience
 	if !planted.Planted {
-		patience = plantNothing
+		enough = time.Second
 	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, enough)
 	defer cancel()
 	var mu sync.Mutex
+	var asked int64
 	var records []audit.Record
 	var callers sync.WaitGroup
-	var decisions int64
+	r := rate.Request{Limiter: "planted", Key: "k", Limit: of.limit, Tokens: 1, Unit: 1, Durability: rate.Durable}
 	for range plantCallers {
 		callers.Go(func() {
 			for ctx.Err() == nil {
-				r := rate.Request{Limiter: "planted", Key: "k", Limit: of.limit, Tokens: 1, Unit: 1, Durability: rate.Durable}
 				answers, err := of.take(context.WithoutCancel(ctx), pool, r)
 				mu.Lock()
-				decisions += int64(max(1, len(answers)))
+				asked++
 				if postgres.Is(err, "40P01") && !planted.Caught {
-					planted.Caught, planted.After, planted.How = true, decisions, "a deadlock"
+					planted.Caught, planted.After, planted.How = true, asked, "a deadlock"
 					cancel()
 				}
-				if err == nil && !answers[0].At.IsZero() {
-					answers[0].Limit = r.Limit
-					records = append(records, audit.Record{Key: r.Key, Tokens: 1}.Answered(answers[0], nil))
+				for _, d := range answers {
+					if err == nil && !d.At.IsZero() {
+						records = append(records, audit.Record{Key: r.Key, Limit: audit.Limit{Limit: r.Limit}, Tokens: 1}.Answered(d, nil))
+					}
 				}
 				mu.Unlock()
 			}
 		})
 	}
-	for ctx.Err() == nil {
-		p.pass(ctx, 100*time.Millisecond)
+	for ; ctx.Err() == nil; pass(ctx, 100*time.Millisecond) {
 		mu.Lock()
 		seen := slices.Clone(records)
 		mu.Unlock()
-		if over := overOf(seen); over > 0 {
+		if overOf(seen) > 0 {
 			cancel()
 		}
 	}
 	callers.Wait()
-	if planted.Caught {
-		return nil
-	}
-	planted.After = decisions
-	if over := overOf(records); over > 0 {
-		planted.Caught = true
+	planted.After = cmp.Or(planted.After, asked)
+	if over := overOf(records); over > 0 && !planted.Caught {
+		planted.Caught, planted.How = true, fmt.Sprintf("over by %d", over)
 		planted.After = 1 + int64(sort.Search(len(records), func(n int) bool { return overOf(records[:n+1]) > 0 }))
-		planted.How = fmt.Sprintf("over by %d", over)
 	}
 	return nil
 }
@@ -175,7 +167,7 @@ func (p *prover) plant(ctx context.Context, i int, planted *Plant) error {
 func overOf(records []audit.Record) int64 {
 	var log audit.Log
 	for _, r := range records {
-		if err := log.Add(r); err != nil {
+		if log.Add(r) != nil {
 			return 0
 		}
 	}

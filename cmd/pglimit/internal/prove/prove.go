@@ -3,16 +3,15 @@
 // Package prove shows that the promises hold under faults, and that the same audit catches a product that breaks them.
 //
 //	prove.go    a run: rounds of faults, then the verdict
-//	worker.go   a process whose callers ask for all that there is
+//	worker.go   a process whose callers ask in every way that there is
 //	faults.go   what is done to the processes, the connections and the server
 //	proxy.go    cuts connections; server.go: a throwaway whose processes may be killed
-//	round.go    what a round showed; linear.go: the checker of others
+//	round.go    what a round showed; linear.go: the checker that others wrote
 //	plants.go   faults planted in the product itself
 package prove
 
 import (
 	"bufio"
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -24,16 +23,13 @@ import (
 	"os"
 	"os/exec"
 	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 	"golang.org/x/sync/errgroup"
-
-	"github.com/pglimit/ratelimit/limits"
-	"github.com/pglimit/ratelimit/strategies/audit"
 )
 
 // Config of a run.
@@ -46,8 +42,8 @@ type Config struct {
 	Pictures  string    // of histories that porcupine refuses: the beginning of their files' names
 	Worker    []string  // the command that calls Work
 	Say       func(string)
-	Plants    bool // plant faults in the product, too
-	Faults    []string
+	Faults    []string // only these; nil: all
+	NoPlants  bool
 }
 
 // Result of a run.
@@ -82,13 +78,14 @@ type prover struct {
 	random   *rand.Rand
 	server   *server
 	proxy    *proxy
-	children []*child
-	decided  int64
 	timeout  time.Duration // of a decision
+	children []*child
 
-	mu     sync.Mutex
-	rounds []*round
-	failed error
+	mu      sync.Mutex
+	rounds  []*round
+	permits []line
+	decided int64
+	failed  error
 }
 
 // Run starts a server and processes, and injects faults one after another. The error says that there is no verdict.
@@ -99,33 +96,37 @@ func Run(ctx context.Context, config Config) (result Result, err error) {
 		return result, err
 	}
 	defer func() { err = errors.Join(err, p.server.Stop()) }()
-	if p.proxy, err = newProxy(p.server.address); err != nil {
+	address, err := url.Parse(p.server.URL(""))
+	if err != nil {
 		return result, err
 	}
-	defer p.proxy.listener.Close() //nolint:errcheck // it ends with the process
-	result = Result{Seed: config.Seed, Server: p.server.Describe(), Processes: config.Processes, Callers: config.Callers, Places: places}
-	reserved := max(10*time.Second, 3*time.Since(began)) // for the plants: as slow as the start was
-	if !config.Plants {
-		reserved = 0
+	if p.proxy, err = newProxy(address.Host); err != nil {
+		return result, err
 	}
-	err = p.run(ctx, began.Add(config.Length-reserved))
-	if err == nil {
+	defer p.proxy.Close() //nolint:errcheck // it ends with the process
+	result = Result{Seed: config.Seed, Server: p.server.Describe(), Processes: config.Processes, Callers: config.Callers, Places: places}
+	end := began.Add(config.Length)
+	if !config.NoPlants { // they take as long as the start did, or longer
+		end = end.Add(-max(10*time.Second, 3*time.Since(began)))
+	}
+	if err = p.run(ctx, end); err == nil {
 		err = p.judge(ctx, &result)
 	}
-	if err == nil && config.Plants {
+	if err == nil && !config.NoPlants {
 		result.Plants, err = p.plants(ctx)
 	}
 	result.Took = int64(time.Since(began))
 	return result, err
 }
 
-// run rounds until the end. Each takes at most some length, so that each fault has one.
+// run rounds until the end, each fault once if there is time, and then again.
 func (p *prover) run(ctx context.Context, end time.Time) (err error) {
 	if err := p.pace(ctx); err != nil {
 		return err
 	}
-	first := p.next(nil)
-	defer func() { err = errors.Join(err, p.stop(), p.failed) }()
+	start := p.next(nil)
+	defer func() { err = cmp.Or(err, p.failed) }()
+	defer func() { err = cmp.Or(err, p.stop()) }()
 	for i := range p.Processes {
 		c, err := p.start(ctx, i)
 		if err != nil {
@@ -133,7 +134,7 @@ func (p *prover) run(ctx context.Context, end time.Time) (err error) {
 		}
 		p.children = append(p.children, c)
 	}
-	if err := p.await(ctx, first); err != nil {
+	if err := p.await(ctx, start); err != nil {
 		return err
 	}
 	changing, stop := context.WithCancel(ctx)
@@ -142,10 +143,10 @@ func (p *prover) run(ctx context.Context, end time.Time) (err error) {
 	defer changes.Wait()
 	defer stop()
 	length := min(time.Until(end)/time.Duration(len(faults)), 5*time.Second)
-	for ctx.Err() == nil {
+	for {
 		for _, i := range p.random.Perm(len(faults)) {
 			f := &faults[i]
-			if f.skip != nil && f.skip() != "" || p.Faults != nil && !slices.Contains(p.Faults, f.name) {
+			if f.skipped() != "" || p.Faults != nil && !slices.Contains(p.Faults, f.name) {
 				continue
 			}
 			if time.Until(end) < length && len(p.rounds) > 1 {
@@ -156,7 +157,6 @@ func (p *prover) run(ctx context.Context, end time.Time) (err error) {
 			}
 		}
 	}
-	return ctx.Err()
 }
 
 // round is quiet at first, then comes the fault, then the time to recover, and quiet again.
@@ -164,34 +164,48 @@ func (p *prover) round(ctx context.Context, f *fault, end time.Time) error {
 	r := p.next(f)
 	p.Say(fmt.Sprintf("round %d: %s, %s", r.number, f.name, f.does))
 	p.phase(2 * r.number)
-	p.pass(ctx, p.short())
+	pass(ctx, p.short())
 	r.from = time.Now().UnixNano()
 	if err := f.inject(ctx, p); err != nil {
 		return err
 	}
-	p.mu.Lock()
-	r.to = time.Now().UnixNano()
-	p.mu.Unlock()
 	if err := p.await(ctx, r); err != nil {
 		return err
 	}
 	p.phase(2*r.number + 1)
-	p.pass(ctx, max(p.short(), time.Until(end)))
-	return nil
+	pass(ctx, max(p.short(), time.Until(end)))
+	return ctx.Err()
 }
 
-// await a decision of each process.
+// next begins a round.
+func (p *prover) next(f *fault) *round {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	r := &round{number: len(p.rounds), fault: f, first: make(map[int]int64)}
+	p.rounds = append(p.rounds, r)
+	return r
+}
+
+func (p *prover) phase(n int) {
+	for _, c := range p.children {
+		c.tell("phase", int64(n))
+	}
+}
+
+// await an answer of Postgres's to each process, now that the fault is over.
 func (p *prover) await(ctx context.Context, r *round) error {
-	for deadline := time.Now().Add(recoverWithin); ; p.pass(ctx, 10*time.Millisecond) {
+	p.mu.Lock()
+	r.to = time.Now().UnixNano()
+	p.mu.Unlock()
+	for deadline := time.Now().Add(recoverWithin); time.Now().Before(deadline) && ctx.Err() == nil; pass(ctx, 10*time.Millisecond) {
 		p.mu.Lock()
-		recovered := r.hasRecovered(p.alive())
+		waits := slices.ContainsFunc(p.children, func(c *child) bool { return r.first[c.id] == 0 })
 		p.mu.Unlock()
-		if recovered {
+		if !waits {
 			return nil
-		} else if time.Now().After(deadline) || ctx.Err() != nil {
-			return errors.Join(fmt.Errorf("%v later a process has had no decision yet", recoverWithin), ctx.Err())
 		}
 	}
+	return cmp.Or(ctx.Err(), fmt.Errorf("%v later a process has had no decision yet", recoverWithin))
 }
 
 // pace sets the time limit of a decision, as fast as this machine is now.
@@ -206,52 +220,26 @@ func (p *prover) pace(ctx context.Context) error {
 	return err
 }
 
-func (p *prover) alive() (workers []int) {
-	for _, c := range p.children {
-		workers = append(workers, c.id)
-	}
-	return workers
-}
-
-// next begins a round.
-func (p *prover) next(f *fault) *round {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	r := &round{number: len(p.rounds), fault: f}
-	p.rounds = append(p.rounds, r)
-	return r
-}
-
-func (p *prover) phase(n int) {
-	for _, c := range p.children {
-		c.tell("phase", int64(n))
-	}
-}
-
 // short is a time drawn from the seed.
 func (p *prover) short() time.Duration {
 	return 300*time.Millisecond + time.Duration(p.random.Int64N(int64(400*time.Millisecond)))
 }
 
-func (p *prover) pass(ctx context.Context, length time.Duration) {
-	select {
-	case <-time.After(length):
-	case <-ctx.Done():
-	}
-}
-
 // changeLimits in the table, again and again, also while the server is away.
 func (p *prover) changeLimits(ctx context.Context) {
-	for tight := true; ctx.Err() == nil; tight = !tight {
-		_ = p.server.do(ctx, database, func(conn *pgx.Conn) error {
-			rule := limits.Rule{Limiter: "changing", Limit: looseLimit.String(), Note: application}
-			if tight {
-				rule.Limit = tightLimit.String()
-			}
-			_, err := conn.Exec(ctx, "select pglimit.set_limit($1::text, $2::text, note => $3::text)", rule.Limiter, rule.Limit, rule.Note)
+	for limit := tightLimit; ctx.Err() == nil; pass(ctx, 500*time.Millisecond) {
+		err := p.server.do(ctx, database, func(conn *pgx.Conn) error {
+			_, err := conn.Exec(ctx, "select pglimit.set_limit('changing', $1, note => 'pglimit prove')", limit.String())
 			return err
 		})
-		p.pass(ctx, 500*time.Millisecond)
+		if err != nil {
+			continue
+		}
+		if limit == tightLimit {
+			limit = looseLimit
+		} else {
+			limit = tightLimit
+		}
 	}
 }
 
@@ -268,23 +256,22 @@ func (c *child) tell(verb string, n int64) {
 }
 
 func (p *prover) start(ctx context.Context, id int) (*child, error) {
-	address, err := url.Parse(p.server.URL(database))
+	work := task{
+		URL:    strings.Replace(p.server.URL(database), p.proxy.server, p.proxy.Addr().String(), 1),
+		Worker: id, Callers: p.Callers, Seed: p.random.Uint64(), Round: len(p.rounds) - 1, Timeout: p.timeout,
+	}
+	text, err := json.Marshal(work)
 	if err != nil {
 		return nil, err
 	}
-	address.Host = p.proxy.listener.Addr().String()
 	c := &child{id: id, cmd: exec.CommandContext(ctx, p.Worker[0], p.Worker[1:]...), read: make(chan struct{})}
 	c.cmd.Stderr = os.Stderr
 	c.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is for the parent
-	if c.stdin, err = c.cmd.StdinPipe(); err != nil {
-		return nil, err
-	}
-	out, err := c.cmd.StdoutPipe()
+	c.stdin, err = c.cmd.StdinPipe()
 	if err != nil {
 		return nil, err
 	}
-	work := task{URL: address.String(), Worker: id, Callers: p.Callers, Seed: p.random.Uint64(), Round: len(p.rounds) - 1, Timeout: p.timeout}
-	text, err := json.Marshal(work)
+	out, err := c.cmd.StdoutPipe()
 	if err != nil {
 		return nil, err
 	}
@@ -297,62 +284,43 @@ func (p *prover) start(ctx context.Context, id int) (*child, error) {
 }
 
 // listen to what a worker tells. What it did not hear an answer of when it ended is unknown.
-func (p *prover) listen(c *child, out io.Reader) {
+func (p *prover) listen(c *child, from io.Reader) {
 	defer close(c.read)
 	open := make(map[uint64]line)
-	from := bufio.NewReaderSize(out, 1<<16)
-	for {
-		text, err := from.ReadBytes('\n')
-		if err != nil { // also in the middle of a line: it was killed there
-			break
-		}
-		l := line{worker: c.id}
-		if err := json.Unmarshal(bytes.TrimSpace(text), &l); err != nil {
-			p.fail(err)
-			continue
-		}
-		if l.Begin {
+	lines := bufio.NewReaderSize(from, 1<<16)
+	for text, err := lines.ReadBytes('\n'); err == nil; text, err = lines.ReadBytes('\n') { // it may be killed in a line
+		var l line
+		if err := json.Unmarshal(text, &l); err != nil {
+			p.add(line{}, err)
+		} else if l.Begin {
 			open[l.Call] = l
-			continue
+		} else {
+			delete(open, l.Call)
+			p.add(l, nil)
 		}
-		delete(open, l.Call)
-		p.add(l)
 	}
 	for _, l := range open {
-		l.Ended = l.Began
-		p.add(l)
+		l.Begin, l.Ended = false, l.Began
+		p.add(l, nil)
 	}
 }
 
-func (p *prover) add(l line) {
+// add what a worker told, or why that is not known.
+func (p *prover) add(l line, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if err := p.rounds[l.Round].add(l); err != nil {
-		p.failed = cmp.Or(p.failed, err)
-	}
-	if l.Permit > 0 {
-		return
-	}
-	if l.Error == "" && !l.Unknown {
-		p.decided++
-	}
-	if p.Out != nil {
-		if err := json.NewEncoder(p.Out).Encode(struct {
-			audit.Record
-			Round  int    `json:"round"`
-			Worker int    `json:"worker"`
-			Began  int64  `json:"began"`
-			Ended  int64  `json:"ended"`
-			Error  string `json:"error,omitempty"`
-		}{l.Record, l.Round, l.worker, l.Began, l.Ended, l.Error}); err != nil {
-			p.failed = cmp.Or(p.failed, err)
+	switch {
+	case err != nil:
+	case l.Permit > 0:
+		p.permits = append(p.permits, l)
+	default:
+		if err = p.rounds[l.Round].add(l); err == nil && p.Out != nil {
+			err = json.NewEncoder(p.Out).Encode(l)
+		}
+		if l.Error == "" && !l.Unknown {
+			p.decided++
 		}
 	}
-}
-
-func (p *prover) fail(err error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
 	p.failed = cmp.Or(p.failed, err)
 }
 
@@ -367,62 +335,50 @@ func (p *prover) replace(ctx context.Context, i int) (err error) {
 }
 
 // stop the processes, which finish what they have begun.
-func (p *prover) stop() error {
-	var failures []error
+func (p *prover) stop() (err error) {
 	for _, c := range p.children {
 		_ = c.stdin.Close()
 	}
 	for _, c := range p.children {
 		<-c.read
-		if err := c.cmd.Wait(); err != nil {
-			failures = append(failures, fmt.Errorf("a process: %w", err))
-		}
+		err = errors.Join(err, c.cmd.Wait())
 	}
-	return errors.Join(failures...)
+	return err
 }
 
 // judge all rounds.
 func (p *prover) judge(ctx context.Context, result *Result) error {
 	owed := make(map[string]int64)
-	pool, err := pgxpool.New(ctx, p.server.URL(database))
+	err := p.server.do(ctx, database, func(conn *pgx.Conn) error {
+		rows, _ := conn.Query(ctx, "select key, tokens_owed from pglimit.buckets where limiter = 'counter'")
+		var key string
+		var tokens int64
+		_, err := pgx.ForEachRow(rows, []any{&key, &tokens}, func() error { owed[key] = tokens; return nil })
+		return err
+	})
 	if err != nil {
 		return err
 	}
-	defer pool.Close()
-	rows, err := pool.Query(ctx, "select key, tokens_owed from pglimit.buckets where limiter = 'counter'")
-	if err != nil {
-		return err
-	}
-	var key string
-	var tokens int64
-	if _, err := pgx.ForEachRow(rows, []any{&key, &tokens}, func() error { owed[key] = tokens; return nil }); err != nil {
-		return err
-	}
-	of := make(map[string]int)
 	for i := range faults {
-		f := Fault{Name: faults[i].name, Does: faults[i].does}
-		if faults[i].skip != nil {
-			f.Skipped = faults[i].skip()
+		f := Fault{Name: faults[i].name, Does: faults[i].does, Skipped: faults[i].skipped()}
+		for _, r := range p.rounds {
+			if r.fault != &faults[i] {
+				continue
+			}
+			found := r.judge(&f, owed[fmt.Sprintf("%d:n", r.number)])
+			ok, err := result.Porcupine.check(r.counts, fmt.Sprintf("%s-round-%d.html", p.Pictures, r.number))
+			if err != nil {
+				return err
+			} else if !ok {
+				found = append(found, "counter: porcupine finds no order for its requests")
+			}
+			for _, what := range found {
+				result.Findings = append(result.Findings, fmt.Sprintf("round %d, %s: %s", r.number, f.Name, what))
+			}
 		}
-		of[f.Name] = len(result.Faults)
 		result.Faults = append(result.Faults, f)
 	}
-	var permits []line
-	for _, r := range p.rounds[1:] {
-		f := &result.Faults[of[r.fault.name]]
-		for _, found := range r.judge(f, owed[fmt.Sprintf("%d:n", r.number)]) {
-			result.Findings = append(result.Findings, fmt.Sprintf("round %d, %s: %s", r.number, r.fault.name, found))
-		}
-		refused := result.Porcupine.Refused
-		if err := result.Porcupine.check(r.counts, fmt.Sprintf("%s-round-%d.html", p.Pictures, r.number), 5*time.Second); err != nil {
-			return err
-		}
-		if result.Porcupine.Refused > refused {
-			result.Findings = append(result.Findings, fmt.Sprintf("round %d, %s: porcupine finds no order of the counter's requests", r.number, r.fault.name))
-		}
-		permits = append(permits, r.permits...)
-	}
-	result.Decisions, result.Permits, result.Most = p.decided, len(permits), mostPermits(permits)
+	result.Decisions, result.Permits, result.Most = p.decided, len(p.permits), mostPermits(p.permits)
 	if result.Most > places {
 		result.Findings = append(result.Findings, fmt.Sprintf("permits: %d of %d places were held at once", result.Most, places))
 	}

@@ -23,10 +23,10 @@ const cutShare = 0.3 // of the questions
 
 // proxy stands between the workers and the server.
 type proxy struct {
-	listener net.Listener
-	server   string
-	mode     atomic.Int32
-	silence  sync.RWMutex // held for writing: nothing passes
+	net.Listener
+	server  string
+	mode    atomic.Int32
+	silence sync.RWMutex // held for writing: nothing passes
 }
 
 func newProxy(server string) (*proxy, error) {
@@ -34,13 +34,9 @@ func newProxy(server string) (*proxy, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &proxy{listener: listener, server: server}
+	p := &proxy{Listener: listener, server: server}
 	go func() {
-		for {
-			client, err := listener.Accept()
-			if err != nil {
-				return
-			}
+		for client, err := p.Accept(); err == nil; client, err = p.Accept() {
 			go p.serve(client)
 		}
 	}()
@@ -48,19 +44,16 @@ func newProxy(server string) (*proxy, error) {
 }
 
 func (p *proxy) serve(client net.Conn) {
+	defer client.Close() //nolint:errcheck // as the server's: it may be closed already
 	server, err := net.Dial("tcp", p.server)
 	if err != nil {
-		_ = client.Close()
 		return
 	}
-	var cuts atomic.Bool // the next answer
-	cut := func() {
-		_ = client.Close()
-		_ = server.Close()
-	}
+	defer server.Close()  //nolint:errcheck // see above
+	var loses atomic.Bool // the next answer
 	go func() {
-		p.copy(client, server, func() bool { return !cuts.Load() })
-		cut()
+		p.copy(client, server, func() bool { return !loses.Load() })
+		_ = client.Close()
 	}()
 	p.copy(server, client, func() bool {
 		mode := p.mode.Load()
@@ -68,12 +61,11 @@ func (p *proxy) serve(client net.Conn) {
 			return true
 		}
 		if mode == cutDuring {
-			time.AfterFunc(time.Duration(rand.IntN(2000))*time.Microsecond, cut) //nolint:gosec // no secret
+			time.AfterFunc(time.Duration(rand.IntN(2000))*time.Microsecond, func() { _ = client.Close() }) //nolint:gosec // no secret
 		}
-		cuts.Store(mode == cutAfter)
+		loses.Store(mode == cutAfter)
 		return mode != cutBefore
 	})
-	cut()
 }
 
 // copy passes on what may pass, until something may not.
@@ -87,7 +79,7 @@ func (p *proxy) copy(to io.Writer, from io.Reader, may func() bool) {
 			_, err = to.Write(buffer[:n])
 		}
 		p.silence.RUnlock()
-		if n > 0 && !pass || err != nil {
+		if !pass || err != nil {
 			return
 		}
 	}

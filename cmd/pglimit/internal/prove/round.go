@@ -5,7 +5,6 @@ package prove
 import (
 	"cmp"
 	"slices"
-	"time"
 
 	"github.com/anishathalye/porcupine"
 
@@ -14,67 +13,38 @@ import (
 
 // round is a fault, the time before and after it, and keys of its own: so what it leaves unknown excuses nothing else.
 type round struct {
-	number    int
-	fault     *fault
-	from, to  int64 // of the fault; 0: not yet
-	recovered time.Duration
-	log       audit.Log
-	calls     []told
-	unknown   int64
-	counts    []porcupine.Operation
-	counted   int64 // tokens that the counter is known to have granted
-	permits   []line
+	number   int
+	fault    *fault
+	from, to int64         // of the fault; 0: not yet
+	first    map[int]int64 // when each worker was answered after that
+	log      audit.Log
+	calls    []call
+	unknown  int64
+	counts   []porcupine.Operation
+	counted  int64 // tokens that the counter is known to have granted
 }
 
-// told is when a request was sent and answered.
-type told struct {
+// call is when a request was sent and answered.
+type call struct {
 	began, ended int64
-	worker       int
 	known, waits bool
 }
 
-// add a request whose outcome is final. A lock is held.
+// add a request whose outcome is final.
 func (r *round) add(l line) error {
-	if l.Permit > 0 {
-		r.permits = append(r.permits, l)
-		return nil
-	}
-	r.calls = append(r.calls, told{l.Began, l.Ended, l.worker, l.Error == "" && !l.Unknown, l.Waits})
+	known := l.Error == "" && !l.Unknown
+	r.calls = append(r.calls, call{l.Began, l.Ended, known, l.Limiter == "wait"})
 	if l.Unknown {
 		r.unknown++
 	}
-	if l.Limiter == "counter" && (l.Tokens > 0 || l.Granted > 0) {
+	if known && r.to > 0 && l.Began > r.to {
+		r.first[l.Worker] = min(cmp.Or(r.first[l.Worker], l.Ended), l.Ended)
+	}
+	if l.Limiter == "counter" && l.Tokens > 0 {
 		r.counted += l.Granted
 		r.counts = append(r.counts, operation(l))
 	}
 	return r.log.Add(l.Record)
-}
-
-// hasRecovered says whether each worker has had an answer to a request that it sent behind the fault.
-func (r *round) hasRecovered(workers []int) bool {
-	var seen []int
-	last := r.to
-	for i := len(r.calls) - 1; i >= 0 && r.calls[i].ended >= r.to-int64(time.Minute); i-- {
-		if c := r.calls[i]; c.known && c.began > r.to {
-			seen = append(seen, c.worker)
-		}
-	}
-	for _, w := range workers {
-		if !slices.Contains(seen, w) {
-			return false
-		}
-	}
-	for _, w := range workers {
-		first := int64(1<<63 - 1)
-		for _, c := range r.calls {
-			if c.known && c.worker == w && c.began > r.to {
-				first = min(first, c.ended)
-			}
-		}
-		last = max(last, first)
-	}
-	r.recovered = time.Duration(last - r.to)
-	return true
 }
 
 // Fault is what all rounds with a fault showed.
@@ -86,10 +56,10 @@ type Fault struct {
 	During    int64  `json:"decisions_during"`
 	After     int64  `json:"decisions_after"`
 	Unknown   int64  `json:"unknown"`
-	Over      int64  `json:"over_tokens"` // with what was charged twice, and permits beyond the places
+	Over      int64  `json:"over_tokens"` // with what was charged twice
 	Undue     int64  `json:"undue_denials"`
 	Lost      int64  `json:"lost_durable_tokens"`
-	Slowest   int64  `json:"slowest_ns"` // answer to a request sent before the end of the fault, or an error
+	Slowest   int64  `json:"slowest_ns"` // answer or error to a request under way during the fault
 	Recovered int64  `json:"recovered_ns"`
 }
 
@@ -109,7 +79,9 @@ func (r *round) judge(f *Fault, owed int64) (findings []string) {
 		}
 	}
 	f.Unknown += r.unknown
-	f.Recovered = max(f.Recovered, int64(r.recovered))
+	for _, first := range r.first {
+		f.Recovered = max(f.Recovered, first-r.to)
+	}
 	for _, j := range r.log.Check() {
 		f.Over += j.Over.Tokens + j.Twice
 		f.Undue += j.NotDueTotal
@@ -119,7 +91,7 @@ func (r *round) judge(f *Fault, owed int64) (findings []string) {
 	}
 	if lost := r.counted - owed; lost > 0 {
 		f.Lost += lost
-		findings = append(findings, "counter: granted tokens that the database has forgotten")
+		findings = append(findings, "counter: it has forgotten what it had granted")
 	}
 	return findings
 }

@@ -6,14 +6,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -25,9 +23,8 @@ import (
 // server is a throwaway whose processes we may stop and kill.
 type server struct {
 	*pgserver.Server
-	data    string // its data directory
-	btree   bool   // it has btree_gist
-	address string
+	data  string // its data directory
+	btree bool   // it has btree_gist
 }
 
 const (
@@ -41,7 +38,7 @@ func startServer(ctx context.Context, say func(string)) (_ *server, err error) {
 		Settings: map[string]string{"max_connections": "200"}, Notice: say,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("prove stops and kills a throwaway PostgreSQL of this machine, which needs initdb and postgres installed (as by the package postgresql): %w", err)
+		return nil, fmt.Errorf("prove stops and kills a throwaway PostgreSQL of this machine: install initdb and postgres (the package postgresql): %w", err)
 	}
 	s := &server{Server: started}
 	defer func() {
@@ -49,33 +46,23 @@ func startServer(ctx context.Context, say func(string)) (_ *server, err error) {
 			err = errors.Join(err, s.Stop())
 		}
 	}()
-	parsed, err := url.Parse(s.URL(""))
-	if err != nil {
-		return nil, err
-	}
-	s.address = parsed.Host
 	err = s.do(ctx, "", func(conn *pgx.Conn) error {
-		if _, err := conn.Exec(ctx, "create database "+template); err != nil {
-			return err
-		}
-		return conn.QueryRow(ctx, "show data_directory").Scan(&s.data)
+		_, err := conn.Exec(ctx, "create database "+template)
+		return errors.Join(err, conn.QueryRow(ctx, "show data_directory").Scan(&s.data))
 	})
 	if err != nil {
-		return nil, err
+		return s, err
 	}
 	pool, err := pgxpool.New(ctx, s.URL(template))
 	if err != nil {
-		return nil, err
+		return s, err
 	}
 	err = migrations.Up(ctx, pool)
 	pool.Close()
-	if s.btree = !errors.Is(err, migrations.ErrBtreeGist); !s.btree {
-		err = nil
+	if s.btree = !errors.Is(err, migrations.ErrBtreeGist); err != nil && s.btree {
+		return s, err
 	}
-	if err == nil {
-		err = s.create(ctx, database)
-	}
-	return s, err
+	return s, s.create(ctx, database)
 }
 
 // create a migrated database.
@@ -88,7 +75,7 @@ func (s *server) create(ctx context.Context, name string) error {
 
 // do something on a connection of its own, which no proxy cuts.
 func (s *server) do(ctx context.Context, name string, do func(*pgx.Conn) error) error {
-	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, recoverWithin)
 	defer cancel()
 	conn, err := pgx.Connect(ctx, s.URL(name))
 	if err != nil {
@@ -110,9 +97,6 @@ func (s *server) processes() ([]int, error) {
 		return nil, err
 	}
 	table, err := exec.Command("ps", "-A", "-o", "pid=", "-o", "ppid=").Output()
-	if err != nil {
-		return nil, fmt.Errorf("nothing to list processes by: %w", err)
-	}
 	all := []int{first}
 	for line := range strings.Lines(string(table)) {
 		var pid, parent int
@@ -120,19 +104,20 @@ func (s *server) processes() ([]int, error) {
 			all = append(all, pid)
 		}
 	}
-	return all, nil
+	return all, err
 }
 
-// signal the server's processes.
-func (s *server) signal(signals ...syscall.Signal) error {
+// signal the server's processes, or only the first.
+func (s *server) signal(signal syscall.Signal, first bool) error {
 	all, err := s.processes()
 	if err != nil {
 		return err
 	}
-	for _, one := range signals {
-		for _, pid := range all {
-			_ = syscall.Kill(pid, one) // it may have ended meanwhile
-		}
+	if first {
+		all = all[:1]
+	}
+	for _, pid := range all {
+		_ = syscall.Kill(pid, signal) // it may have ended meanwhile
 	}
 	return nil
 }
