@@ -4,7 +4,11 @@ package prove
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"syscall"
 	"time"
@@ -57,15 +61,26 @@ var faults = []fault{
 	}},
 	{"disk full", "no room for WAL: PANIC", func(ctx context.Context, p *prover) error {
 		pids, err := p.server.backends(ctx)
-		limit := func(size string) { // beyond which no file may be written, which Postgres takes for a full disk
-			for _, pid := range pids {
-				_ = exec.CommandContext(ctx, "prlimit", "--fsize="+size+":", "--pid", strconv.Itoa(pid)).Run()
-			}
+		info, failed := os.Stat(p.server.data)
+		if err = errors.Join(err, failed); err != nil {
+			return err
 		}
-		limit("4096")
+		limit := func(size string) (err error) { // beyond which no file may be written, which Postgres takes for a full disk
+			for _, pid := range pids {
+				cmd := exec.CommandContext(ctx, "prlimit", "--fsize="+size+":", "--pid", strconv.Itoa(pid))
+				if owner, is := info.Sys().(*syscall.Stat_t); is && os.Geteuid() == 0 { // root may not, in a container
+					cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: owner.Uid, Gid: owner.Gid}}
+				}
+				err = cmd.Run()
+			}
+			return err
+		}
+		if err := limit("4096"); err != nil {
+			return fmt.Errorf("prlimit: %w", err)
+		}
 		pass(ctx, p.short())
-		limit("unlimited")
-		return err
+		_ = limit("unlimited") // they may have ended
+		return nil
 	}},
 	{"cut before", "the question is lost", cuts(cutBefore)},
 	{"cut during", "while Postgres decides", cuts(cutDuring)},
@@ -86,17 +101,54 @@ var faults = []fault{
 	{"rows locked", "FOR UPDATE", locks("select from pglimit.token_bucket order by key, limiter for update")},
 	{"calls cancelled", "pg_cancel_backend", repeats("pg_cancel_backend")},
 	{"sessions ended", "pg_terminate_backend", repeats("pg_terminate_backend")},
-	{"clock stepped", "libfaketime", nil},
+	{clockStepped, "40 s forward, and back", stepClock},
 }
+
+const clockStepped = "clock stepped"
 
 // skipped says why the fault cannot be injected here.
 func (f *fault) skipped() string {
 	if _, err := exec.LookPath("prlimit"); err != nil && f.name == "disk full" {
 		return "there is no prlimit (of util-linux)"
-	} else if f.inject == nil {
+	} else if f.name == clockStepped && libfaketime() == "" {
 		return "there is no libfaketime"
 	}
 	return ""
+}
+
+func libfaketime() string {
+	for _, pattern := range []string{"/usr/lib/*/faketime/libfaketimeMT.so.1", "/usr/lib*/faketime/libfaketimeMT.so.1", "/usr/local/lib/faketime/libfaketimeMT.so.1"} {
+		if found, _ := filepath.Glob(pattern); len(found) > 0 {
+			return found[0]
+		}
+	}
+	return ""
+}
+
+// stepClock restarts the server with a clock that can be stepped, steps it, and restarts it with its own.
+func stepClock(ctx context.Context, p *prover) error {
+	file := filepath.Join(p.server.data, "faketime") // which the server's user can reach
+	set := func(offset string) error {
+		err := os.WriteFile(file+".new", []byte(offset+"\n"), 0o600)
+		return errors.Join(err, os.Chmod(file+".new", 0o644), os.Rename(file+".new", file)) //nolint:gosec // another user reads it
+	}
+	environment := map[string]string{
+		"LD_PRELOAD": libfaketime(), "FAKETIME_TIMESTAMP_FILE": file, "FAKETIME_NO_CACHE": "1", "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+	}
+	err := set("+0s")
+	for name, value := range environment {
+		err = errors.Join(err, os.Setenv(name, value))
+	}
+	err = errors.Join(err, p.server.Restart(ctx))
+	for name := range environment {
+		err = errors.Join(err, os.Unsetenv(name))
+	}
+	for _, offset := range []string{"+40s", "+0s"} {
+		pass(ctx, 2*p.short())
+		err = errors.Join(err, set(offset))
+	}
+	pass(ctx, p.short())
+	return errors.Join(err, p.server.Restart(ctx))
 }
 
 func cuts(mode int32) func(ctx context.Context, p *prover) error {

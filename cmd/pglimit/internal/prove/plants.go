@@ -44,10 +44,10 @@ var plants = []struct {
 	limit      pglimit.Limit
 	take       func(ctx context.Context, pool *pgxpool.Pool, r rate.Request) ([]rate.Decision, error)
 }{
-	{"nothing, for comparison", "", false, apiLimit, takeOne},
-	{"the clock read before the lock", "clock_before_lock.sql", false, apiLimit, takeOne},
-	{"read-then-write in one snapshot", "read_then_write.sql", false, apiLimit, takeOne},
-	{"a denial that forgets", "denial_forgets.sql", false, apiLimit, takeOne},
+	{"nothing, for comparison", "", false, apiLimits["a"], takeOne},
+	{"the clock read before the lock", "clock_before_lock.sql", false, apiLimits["a"], takeOne},
+	{"read-then-write in one snapshot", "read_then_write.sql", false, apiLimits["a"], takeOne},
+	{"a denial that forgets", "denial_forgets.sql", false, apiLimits["a"], takeOne},
 	{"the published exclusion constraint", "", true, pglimit.Every(20 * time.Millisecond), takePublished},
 	{"keys locked in the caller's order", "caller_order.sql", false, pglimit.PerSecond(100_000).WithBurst(100_000), takeInOrder},
 }

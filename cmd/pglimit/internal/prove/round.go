@@ -34,7 +34,7 @@ type call struct {
 func (r *round) add(l line) error {
 	known := l.Error == "" && !l.Unknown
 	r.calls = append(r.calls, call{l.Began, l.Ended, known, l.Limiter == "wait"})
-	if l.Unknown {
+	if l.Unknown && l.Limiter != "wait" { // who waits is told to give up, and that is counted like it
 		r.unknown++
 	}
 	if known && r.to > 0 && l.Began > r.to {
@@ -44,8 +44,16 @@ func (r *round) add(l line) error {
 		r.counted += l.Granted
 		r.counts = append(r.counts, operation(l))
 	}
+	if r.steps() { // grants are judged by the machine's clock, and denials are not
+		if l.Granted == 0 || l.ID != "" || l.Limiter == "calendar" {
+			return nil
+		}
+		l.At, l.Delay = audit.Time(l.Ended), 0
+	}
 	return r.log.Add(l.Record)
 }
+
+func (r *round) steps() bool { return r.fault != nil && r.fault.name == clockStepped }
 
 // Fault is what all rounds with a fault showed.
 type Fault struct {
@@ -83,6 +91,9 @@ func (r *round) judge(f *Fault, owed int64) (findings []string) {
 		f.Recovered = max(f.Recovered, first-r.to)
 	}
 	for _, j := range r.log.Check() {
+		if r.steps() { // one more burst, and when a grant was made is known to within the time that its call took
+			j.Over.Tokens = max(0, j.Over.Tokens-2*orgLimit.Burst-f.Slowest/int64(apiLimits["a"].Token()))
+		}
 		f.Over += j.Over.Tokens + j.Twice
 		f.Undue += j.NotDueTotal
 		if !j.OK() {

@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -78,6 +79,10 @@ func (s *server) do(ctx context.Context, name string, do func(*pgx.Conn) error) 
 	ctx, cancel := context.WithTimeout(ctx, recoverWithin)
 	defer cancel()
 	conn, err := pgx.Connect(ctx, s.URL(name))
+	for err != nil && ctx.Err() == nil { // it recovers
+		pass(ctx, 50*time.Millisecond)
+		conn, err = pgx.Connect(ctx, s.URL(name))
+	}
 	if err != nil {
 		return err
 	}

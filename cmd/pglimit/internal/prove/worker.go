@@ -25,15 +25,18 @@ import (
 	"github.com/pglimit/ratelimit/strategies/audit"
 )
 
-// The limits of the load. Few keys and small bursts, so that most requests meet an empty bucket.
+// The limits of the load. Few keys and small bursts, and some slow rates: a slow machine, too, meets empty buckets.
 var (
-	apiLimit      = pglimit.PerSecond(100).WithBurst(20)
-	orgLimit      = pglimit.PerSecond(150).WithBurst(40)
-	leasedLimit   = pglimit.PerSecond(60).WithBurst(30)
-	calendarLimit = pglimit.PerSecond(12).Fixed()
-	waitLimit     = pglimit.PerSecond(40).WithBurst(6)
-	looseLimit    = pglimit.PerSecond(200).WithBurst(40) // of the limiter "changing", unless a rule says tightLimit
-	tightLimit    = pglimit.PerSecond(40).WithBurst(8)
+	apiLimits = map[string]pglimit.Limit{
+		"a": pglimit.PerSecond(100).WithBurst(20), "b": pglimit.PerSecond(20).WithBurst(10), "c": pglimit.PerSecond(4).WithBurst(8),
+		"d": pglimit.PerSecond(10).WithBurst(10),
+	}
+	orgLimit      = pglimit.PerSecond(30).WithBurst(20)
+	leasedLimit   = pglimit.PerSecond(15).WithBurst(20)
+	calendarLimit = pglimit.PerSecond(6).Fixed()
+	waitLimit     = pglimit.PerSecond(20).WithBurst(6)
+	looseLimit    = pglimit.PerSecond(50).WithBurst(20) // of the limiter "changing", unless a rule says tightLimit
+	tightLimit    = pglimit.PerSecond(10).WithBurst(5)
 	counterLimit  = pglimit.Every(24 * time.Hour).WithBurst(100) // does not refill in the time of a run
 )
 
@@ -146,8 +149,8 @@ func (w *worker) open(ctx context.Context) (err error) {
 		err = errors.Join(err, failed)
 		return made
 	}
-	w.limiters[0] = limiter(0, pglimit.Config{Name: "api", Limit: apiLimit})
-	w.limiters[1] = limiter(1, pglimit.Config{Name: "api", Limit: apiLimit, Combine: pglimit.Combine{Off: true}, Memory: pglimit.Memory{Off: true}})
+	w.limiters[0] = limiter(0, pglimit.Config{Name: "api", Limit: apiLimits["a"]})
+	w.limiters[1] = limiter(1, pglimit.Config{Name: "api", Limit: apiLimits["a"], Combine: pglimit.Combine{Off: true}, Memory: pglimit.Memory{Off: true}})
 	w.leased = limiter(0, pglimit.Config{Name: "leased", Limit: leasedLimit, Leases: pglimit.Leases{On: true, TTL: 300 * time.Millisecond}})
 	w.changing = limiter(1, pglimit.Config{Name: "changing", Limit: looseLimit, Limits: pglimit.LimitsFrom(w.pools[1], pglimit.LimitsConfig{Every: 50 * time.Millisecond})})
 	var failed error
@@ -194,7 +197,7 @@ func (c *caller) request(limiter, key string, limit pglimit.Limit, most int64) p
 	return pglimit.Request{Limiter: limiter, Key: fmt.Sprintf("%d:%s", c.round, key), Limit: limit, Tokens: 1 + c.Int64N(most)}
 }
 
-func (c *caller) api(key string) pglimit.Request { return c.request("api", key, apiLimit, 5) }
+func (c *caller) api(key string) pglimit.Request { return c.request("api", key, apiLimits[key], 5) }
 
 // ask for something, in one of the ways that there are.
 func (c *caller) ask(ctx context.Context) error {
