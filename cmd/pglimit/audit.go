@@ -6,18 +6,15 @@ import (
 	"io"
 	"os"
 	"strconv"
-	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/pglimit/ratelimit/strategies/audit"
 )
 
-const auditLong = `Judge the decisions of any limiter, also one that is not this one's: was more
-granted than the limit allows (over), and was anything denied although the
-tokens were there (undue)?
-
-FILE has a decision on each line, as JSON; - is standard input:
+const auditLong = `Judge the decisions of a limiter, of this one or of any other: was more granted
+than the limit allows (over), and was a request denied although the tokens were
+there (undue)? FILE has a decision on each line, as JSON; - is standard input:
 
   {"key":"user:42","at":"2026-05-04T12:00:00.25Z","tokens":3,"granted":3,
    "limit":"100/1m burst 20"}
@@ -25,9 +22,9 @@ FILE has a decision on each line, as JSON; - is standard input:
   key, limit  the bucket, and its limit as --limit takes it
   at          when it was decided, by one clock: RFC 3339, or nanoseconds
   granted     how many tokens; 0 is a denial
-  tokens      how many were wanted (1), all or nothing, or in multiples of unit
+  tokens      how many were wanted (1), all or none, or in multiples of "unit"
   limiter     names the limiter, if there are several
-  unknown     true: the answer was lost, and tokens may have been taken, at that
+  unknown     true: no answer came, and the tokens may have been taken, at that
               time or later. It excuses denials, and never a grant
   id          the request was sent again under this name, and is charged once
   delay_ns    what was reserved may be used so much later
@@ -35,11 +32,9 @@ FILE has a decision on each line, as JSON; - is standard input:
   contended   true: excuses a denial, because another request held the row
   rule        "window": never more than a burst in any window. Otherwise never
               more than burst + tokens x T / period in any span of time T
-  durable     true: a grant had to survive a crash. It is not judged here
 
-The order of the lines does not matter, other fields are ignored, and a bucket
-is full before its first line. In Go, audit.NewWriter writes such lines from
-Config.OnDecision.
+The order of the lines does not matter, and other fields are ignored. A bucket
+is full before its first line. In Go, audit.NewWriter writes such lines.
 
 Exit codes: 0 nothing over, nothing undue; 1 something is; 2 failed.`
 
@@ -57,18 +52,31 @@ func newAuditCommand(a *app) *cobra.Command {
 		},
 		ValidArgsFunction: cobra.FixedCompletions([]string{"jsonl"}, cobra.ShellCompDirectiveFilterFileExt),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			name, from := args[0], cmd.InOrStdin()
-			if name != "-" {
-				file, err := os.Open(name)
-				if err != nil {
-					return err
-				}
-				defer file.Close() //nolint:errcheck // it was only read
-				from = file
+			if args[0] == "-" {
+				return a.audit(args[0], cmd.InOrStdin())
 			}
-			return a.audit(name, from)
+			file, err := os.Open(args[0])
+			if err != nil {
+				return err
+			}
+			defer file.Close() //nolint:errcheck // it was only read
+			return a.audit(args[0], file)
 		},
 	}
+}
+
+// auditJSON is what --output json prints of a limiter.
+type auditJSON struct {
+	Limiter   string   `json:"limiter"`
+	Keys      int      `json:"keys"`
+	Decisions int64    `json:"decisions"`
+	Granted   int64    `json:"granted_tokens"`
+	Denials   int64    `json:"denials"`
+	Unknown   int64    `json:"unknown"`
+	Over      int64    `json:"over_tokens"` // of the worst key, in the worst span
+	Twice     int64    `json:"twice_tokens"`
+	Undue     int64    `json:"undue_denials"`
+	Worst     []string `json:"worst,omitempty"`
 }
 
 func (a *app) audit(name string, from io.Reader) error {
@@ -76,64 +84,39 @@ func (a *app) audit(name string, from io.Reader) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
-	judged := log.Check()
-	if len(judged) == 0 {
-		return fmt.Errorf("%s has no decisions", name)
-	}
-	ok := true
-	answer := []judgedJSON{}
+	var answer []auditJSON
 	var rows [][]string
-	var worst strings.Builder
-	for _, j := range judged {
+	worst, ok := "", true
+	for _, j := range log.Check() {
 		if j.Err != nil {
 			return fmt.Errorf("limiter %q: %w", j.Limiter, j.Err)
 		}
 		ok = ok && j.OK()
-		line := judgedJSON{Limiter: j.Limiter, Keys: j.Keys, Decisions: j.Grants + j.Denials, GrantedTokens: j.Granted,
-			Denials: j.Denials, Unknown: j.Unknown, Over: j.Over.Tokens, Twice: j.Twice, Undue: j.NotDueTotal}
+		of := auditJSON{j.Limiter, j.Keys, j.Grants + j.Denials, j.Granted, j.Denials, j.Unknown, j.Over.Tokens, j.Twice, j.NotDueTotal, nil}
 		if j.Over.Tokens > 0 {
-			line.Worst = j.Over.String()
-			fmt.Fprintf(&worst, "over: %s%s\n", ofLimiter(j.Limiter), line.Worst)
+			of.Worst = append(of.Worst, "over: "+j.Over.String())
 		}
 		if j.NotDueTotal > 0 {
-			line.Latest = j.NotDue[0].String()
-			fmt.Fprintf(&worst, "undue: %s%s\n", ofLimiter(j.Limiter), line.Latest)
+			of.Worst = append(of.Worst, "undue: "+j.NotDue[0].String())
 		}
-		answer = append(answer, line)
 		row := []string{cmp.Or(j.Limiter, "-")}
-		for _, n := range []int64{int64(j.Keys), line.Decisions, j.Granted, j.Denials, j.Unknown, line.Over, j.Twice, line.Undue} {
+		for _, n := range []int64{int64(of.Keys), of.Decisions, of.Granted, of.Denials, of.Unknown, of.Over, of.Twice, of.Undue} {
 			row = append(row, strconv.FormatInt(n, 10))
 		}
-		rows = append(rows, row)
+		for _, line := range of.Worst {
+			worst += row[0] + ": " + line + "\n"
+		}
+		answer, rows = append(answer, of), append(rows, row)
+	}
+	if len(answer) == 0 {
+		return fmt.Errorf("%s has no decisions", name)
 	}
 	head := []string{"LIMITER", "KEYS", "DECISIONS", "TOKENS", "DENIED", "UNKNOWN", "OVER", "TWICE", "UNDUE"}
-	if err := a.print(answer, columns(head, rows)+worst.String()); err != nil {
+	if err := a.print(answer, columns(head, rows)+worst); err != nil {
 		return err
 	}
 	if !ok {
 		return exitDenied
 	}
 	return nil
-}
-
-// judgedJSON is what --output json prints of a limiter.
-type judgedJSON struct {
-	Limiter       string `json:"limiter"`
-	Keys          int    `json:"keys"`
-	Decisions     int64  `json:"decisions"`
-	GrantedTokens int64  `json:"granted_tokens"`
-	Denials       int64  `json:"denials"`
-	Unknown       int64  `json:"unknown"`
-	Over          int64  `json:"over_tokens"` // of the worst key, in the worst span
-	Twice         int64  `json:"twice_tokens"`
-	Undue         int64  `json:"undue_denials"`
-	Worst         string `json:"worst,omitempty"`
-	Latest        string `json:"undue,omitempty"`
-}
-
-func ofLimiter(name string) string {
-	if name == "" {
-		return ""
-	}
-	return name + ": "
 }

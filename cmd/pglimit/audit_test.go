@@ -15,7 +15,7 @@ func TestAudit(t *testing.T) {
 		want  string
 	}{
 		"kept":      {`{"key":"k","at":1,"granted":1,"limit":"1/1m"}`, 0, "0     0      0"},
-		"over":      {`{"key":"k","at":1,"granted":3,"tokens":3,"limit":"1/1m","limiter":"api"}`, 1, "over: api: 2 tokens too many"},
+		"over":      {`{"key":"k","at":1,"granted":3,"tokens":3,"limit":"1/1m","limiter":"api"}`, 1, "api: over: 2 tokens too many"},
 		"undue":     {`{"key":"k","at":1,"granted":0,"limit":"1/1m"}`, 1, "undue: 1 token denied"},
 		"empty":     {"\n", 2, "has no decisions"},
 		"malformed": {"{}", 2, "line 1: key, limit and at are required"},

@@ -65,21 +65,25 @@ var faults = []fault{
 		if err = errors.Join(err, failed); err != nil {
 			return err
 		}
-		limit := func(size string) (err error) { // beyond which no file may be written, which Postgres takes for a full disk
+		limit := func(size string) (limited int, err error) { // no file may be larger, which Postgres takes for a full disk
 			for _, pid := range pids {
 				cmd := exec.CommandContext(ctx, "prlimit", "--fsize="+size+":", "--pid", strconv.Itoa(pid))
 				if owner, is := info.Sys().(*syscall.Stat_t); is && os.Geteuid() == 0 { // root may not, in a container
 					cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: owner.Uid, Gid: owner.Gid}}
 				}
-				err = cmd.Run()
+				if failed := cmd.Run(); failed == nil {
+					limited++
+				} else { // it may have ended
+					err = fmt.Errorf("prlimit: %w", failed)
+				}
 			}
+			return limited, err
+		}
+		if limited, err := limit("4096"); limited == 0 {
 			return err
 		}
-		if err := limit("4096"); err != nil {
-			return fmt.Errorf("prlimit: %w", err)
-		}
 		pass(ctx, p.short())
-		_ = limit("unlimited") // they may have ended
+		_, _ = limit("unlimited")
 		return nil
 	}},
 	{"cut before", "the question is lost", cuts(cutBefore)},

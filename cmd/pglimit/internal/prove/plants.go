@@ -37,19 +37,20 @@ type Plant struct {
 //go:embed plants/*.sql
 var plantFiles embed.FS
 
+type take = func(ctx context.Context, pool *pgxpool.Pool, r rate.Request) ([]rate.Decision, error)
+
 // plants are files, or for the published constraint its schema, and how a caller takes then.
 var plants = []struct {
 	name, file string
-	schema     bool
 	limit      pglimit.Limit
-	take       func(ctx context.Context, pool *pgxpool.Pool, r rate.Request) ([]rate.Decision, error)
+	take       take
 }{
-	{"nothing, for comparison", "", false, apiLimits["a"], takeOne},
-	{"the clock read before the lock", "clock_before_lock.sql", false, apiLimits["a"], takeOne},
-	{"read-then-write in one snapshot", "read_then_write.sql", false, apiLimits["a"], takeOne},
-	{"a denial that forgets", "denial_forgets.sql", false, apiLimits["a"], takeOne},
-	{"the published exclusion constraint", "", true, pglimit.Every(20 * time.Millisecond), takePublished},
-	{"keys locked in the caller's order", "caller_order.sql", false, pglimit.PerSecond(100_000).WithBurst(100_000), takeInOrder},
+	{"nothing, for comparison", "", apiLimits["a"], takeOne},
+	{"the clock read before the lock", "clock_before_lock.sql", apiLimits["a"], takeOne},
+	{"read-then-write in one snapshot", "read_then_write.sql", apiLimits["a"], takeOne},
+	{"a denial that forgets", "denial_forgets.sql", apiLimits["a"], takeOne},
+	{"the published exclusion constraint", plantSchema, pglimit.Every(20 * time.Millisecond), takePublished},
+	{"keys locked in the caller's order", "caller_order.sql", pglimit.PerSecond(100_000).WithBurst(100_000), takeInOrder},
 }
 
 const (
@@ -77,7 +78,7 @@ func takeInOrder(ctx context.Context, pool *pgxpool.Pool, r rate.Request) ([]rat
 func (p *prover) plants(ctx context.Context) (all []Plant, err error) {
 	for i, of := range plants {
 		planted := Plant{Name: of.name, Planted: i > 0}
-		if of.schema && !p.server.btree {
+		if of.file == plantSchema && !p.server.btree {
 			planted.Skipped = "the extension btree_gist is not installed"
 		} else if err = p.plant(ctx, i, &planted); err != nil {
 			return all, fmt.Errorf("planting %s: %w", of.name, err)
@@ -104,22 +105,18 @@ func (p *prover) plant(ctx context.Context, i int, planted *Plant) error {
 		return err
 	}
 	defer pool.Close()
-	var text []byte
-	if of.file != "" {
-		text, err = plantFiles.ReadFile("plants/" + of.file)
-	}
-	if err == nil {
-		_, err = pool.Exec(ctx, string(text), pgx.QueryExecModeSimpleProtocol)
-	}
-	if of.schema && err == nil {
+	enough := plantPatience
+	switch of.file {
+	case "":
+		enough = time.Second
+	case plantSchema:
 		err = published.Create(ctx, postgres.OnPool(pool), plantSchema)
+	default:
+		text, _ := plantFiles.ReadFile("plants/" + of.file) // it is embedded
+		_, err = pool.Exec(ctx, string(text), pgx.QueryExecModeSimpleProtocol)
 	}
 	if err != nil {
 		return err
-	}
-	enough := plantPatience
-	if !planted.Planted {
-		enough = time.Second
 	}
 	ctx, cancel := context.WithTimeout(ctx, enough)
 	defer cancel()

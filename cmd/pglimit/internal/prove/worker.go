@@ -5,6 +5,7 @@ package prove
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -41,15 +42,12 @@ var (
 )
 
 const (
-	places      = 3 // of the permits
-	permitTTL   = 1500 * time.Millisecond
-	longestWait = 250 * time.Millisecond
+	places      = 3   // of the permits
 	mostCounts  = 120 // requests for the counter, of each process and round: porcupine's search is exponential
-	mostUnknown = 3   // of them without an answer
-	longestIdle = 6 * time.Millisecond
-	idleIfError = 30 * time.Millisecond
+	ofUnknown   = 40  // of these is one without an answer
+	longestWait = 250 * time.Millisecond
 	application = "pglimit prove"
-	poolSize    = 4
+	poolSize    = 4 // of each of two
 )
 
 // task of a worker process.
@@ -82,7 +80,7 @@ type worker struct {
 	calls            atomic.Uint64
 	phase            atomic.Int64 // twice the round, and one more when the fault is over
 	counting         sync.Mutex   // one request for the counter at a time
-	counted, blind   map[int]int  // requests for the counter by round, and those without an answer
+	counted          map[int]int  // by round
 	telling          sync.Mutex
 	to               io.Writer
 }
@@ -90,7 +88,7 @@ type worker struct {
 // Work is a worker process: it reads its task and then commands, line by line, until the parent is gone.
 func Work(ctx context.Context, from io.Reader, to io.Writer) error {
 	commands := bufio.NewScanner(from)
-	w := worker{to: to, counted: make(map[int]int), blind: make(map[int]int)}
+	w := worker{to: to, counted: make(map[int]int)}
 	if !commands.Scan() || json.Unmarshal(commands.Bytes(), &w.task) != nil {
 		return errors.New("it is started by \"pglimit prove\"")
 	}
@@ -107,9 +105,9 @@ func Work(ctx context.Context, from io.Reader, to io.Writer) error {
 			for ctx.Err() == nil {
 				phase := w.phase.Load()
 				c.round, c.after = int(phase/2), phase%2 == 1
-				idle := time.Duration(c.Int64N(int64(longestIdle)))
+				idle := time.Duration(c.IntN(6000)) * time.Microsecond
 				if err := c.ask(context.WithoutCancel(ctx)); err != nil {
-					idle += idleIfError
+					idle += 30 * time.Millisecond
 				}
 				pass(ctx, idle)
 			}
@@ -154,7 +152,7 @@ func (w *worker) open(ctx context.Context) (err error) {
 	w.leased = limiter(0, pglimit.Config{Name: "leased", Limit: leasedLimit, Leases: pglimit.Leases{On: true, TTL: 300 * time.Millisecond}})
 	w.changing = limiter(1, pglimit.Config{Name: "changing", Limit: looseLimit, Limits: pglimit.LimitsFrom(w.pools[1], pglimit.LimitsConfig{Every: 50 * time.Millisecond})})
 	var failed error
-	w.permits, failed = semaphore.New(w.pools[1], semaphore.Config{Name: "permits", Places: places, TTL: permitTTL, MaxWait: longestWait, Poll: 20 * time.Millisecond})
+	w.permits, failed = semaphore.New(w.pools[1], semaphore.Config{Name: "permits", Places: places, TTL: 1500 * time.Millisecond, MaxWait: longestWait, Poll: 20 * time.Millisecond})
 	return errors.Join(err, failed)
 }
 
@@ -197,17 +195,22 @@ func (c *caller) request(limiter, key string, limit pglimit.Limit, most int64) p
 	return pglimit.Request{Limiter: limiter, Key: fmt.Sprintf("%d:%s", c.round, key), Limit: limit, Tokens: 1 + c.Int64N(most)}
 }
 
-func (c *caller) api(key string) pglimit.Request { return c.request("api", key, apiLimits[key], 5) }
-
 // ask for something, in one of the ways that there are.
 func (c *caller) ask(ctx context.Context) error {
 	l := c.limiters[c.IntN(2)]
+	api := func(key string) pglimit.Request { return c.request("api", key, apiLimits[key], 5) }
 	id := fmt.Sprintf("%d-%d", os.Getpid(), c.calls.Add(1))
 	switch n := c.IntN(100); {
-	case n < 9:
-		return c.group(ctx, l)
+	case n < 9: // all or none
+		requests := []pglimit.Request{api("a"), api("b"), api("c"), c.request("org", "o", orgLimit, 3), c.request("calendar", "day", calendarLimit, 1)}
+		c.Shuffle(len(requests), func(i, j int) { requests[i], requests[j] = requests[j], requests[i] })
+		requests = requests[:2+c.IntN(2)]
+		return c.send(requests, func() ([]pglimit.Decision, error) {
+			group, err := l.DoAll(ctx, requests...)
+			return group.Decisions, err
+		}, nil)
 	case n < 18: // and once more, or twice
-		r := c.api("b")
+		r := api("b")
 		r.ID = id
 		err := c.do(ctx, l, r, nil)
 		for range c.IntN(3) {
@@ -215,7 +218,7 @@ func (c *caller) ask(ctx context.Context) error {
 		}
 		return err
 	case n < 26:
-		return c.settle(ctx, l)
+		return c.settle(ctx, l, api("d"))
 	case n < 32: // who gives up may have taken tokens for a while: that is an error, so they excuse denials
 		r := c.request("wait", "w", waitLimit, 3)
 		r.MaxWait = longestWait
@@ -231,18 +234,14 @@ func (c *caller) ask(ctx context.Context) error {
 	case n < 48:
 		return c.permit(ctx)
 	case n < 56:
-		r := c.request("changing", "p", looseLimit, 4)
-		return c.send([]pglimit.Request{r}, func() ([]pglimit.Decision, error) {
-			d, err := c.changing.AllowN(ctx, r.Key, r.Tokens)
-			return []pglimit.Decision{d}, err
-		}, nil)
+		return c.do(ctx, c.changing, c.request("changing", "p", pglimit.Limit{}, 4), nil)
 	case n < 64:
 		return c.do(ctx, l, c.request("calendar", "day", calendarLimit, 2), nil)
 	case n < 73 && c.counting.TryLock():
 		defer c.counting.Unlock()
 		return c.count(ctx, l)
 	default:
-		r := c.api([]string{"a", "b", "c"}[c.IntN(3)])
+		r := api([]string{"a", "b", "c"}[c.IntN(3)])
 		if c.IntN(5) == 0 { // as much as there is
 			r.Unit = 1
 		}
@@ -256,7 +255,7 @@ func (c *caller) send(requests []pglimit.Request, do func() ([]pglimit.Decision,
 	now := time.Now().UnixNano()
 	for i, r := range requests {
 		lines[i] = line{Call: c.calls.Add(1), Begin: true, Round: c.round, Worker: c.Worker, Began: now, Record: audit.Record{
-			Limiter: r.Limiter, Key: r.Key, Limit: audit.Limit{Limit: r.Limit}, At: audit.Time(now - 1000), // Postgres has microseconds
+			Limiter: r.Limiter, Key: r.Key, Limit: audit.Limit{Limit: cmp.Or(r.Limit, looseLimit)}, At: audit.Time(now - 1000), // Postgres has microseconds
 			Tokens: r.Tokens, Unit: r.Unit, ID: r.ID, Unknown: true, Durable: true,
 		}}
 	}
@@ -289,21 +288,9 @@ func (c *caller) do(ctx context.Context, l *pglimit.Limiter, r pglimit.Request, 
 	}, changed)
 }
 
-func (c *caller) group(ctx context.Context, l *pglimit.Limiter) error {
-	requests := []pglimit.Request{
-		c.api("a"), c.api("b"), c.api("c"), c.request("org", "o", orgLimit, 3), c.request("calendar", "day", calendarLimit, 1),
-	}
-	c.Shuffle(len(requests), func(i, j int) { requests[i], requests[j] = requests[j], requests[i] })
-	requests = requests[:2+c.IntN(2)]
-	return c.send(requests, func() ([]pglimit.Decision, error) {
-		group, err := l.DoAll(ctx, requests...)
-		return group.Decisions, err
-	}, nil)
-}
-
 // settle takes an estimate, and charges less or more.
-func (c *caller) settle(ctx context.Context, l *pglimit.Limiter) error {
-	r, more := c.api("d"), c.IntN(3) == 0
+func (c *caller) settle(ctx context.Context, l *pglimit.Limiter, r pglimit.Request) error {
+	more := c.IntN(3) == 0
 	if r.Tokens = 4; more {
 		r.Key += "more"
 	}
@@ -327,13 +314,13 @@ func (c *caller) settle(ctx context.Context, l *pglimit.Limiter) error {
 
 // count takes from a bucket that does not refill, whose history goes to porcupine too.
 func (c *caller) count(ctx context.Context, l *pglimit.Limiter) error {
-	if c.counted[c.round]++; c.counted[c.round] > mostCounts || c.blind[c.round] >= mostUnknown {
+	if c.counted[c.round]++; c.counted[c.round] > mostCounts {
 		return nil
 	}
 	r := pglimit.Request{Limiter: "counter", Key: fmt.Sprintf("%d:n", c.round), Limit: counterLimit, Tokens: 1 + c.Int64N(2)}
 	err := c.do(ctx, l, r, nil)
 	if err != nil && !errors.Is(err, pglimit.ErrNothingTaken) {
-		c.blind[c.round]++
+		c.counted[c.round] += ofUnknown
 	}
 	return err
 }
