@@ -73,7 +73,9 @@ func newProveCommands(a *app) []*cobra.Command {
 	flags.IntVar(&config.Callers, "callers", 8, "`NUMBER` of callers in each")
 	return []*cobra.Command{cmd, {
 		Use: "prove-worker", Hidden: true, Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return prove.Work(cmd.Context(), cmd.InOrStdin(), a.stdout) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return prove.Work(cmd.Context(), cmd.InOrStdin(), a.stdout)
+		},
 	}}
 }
 

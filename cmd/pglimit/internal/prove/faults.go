@@ -32,7 +32,7 @@ var faults = []fault{
 		pass(ctx, 2*p.short())
 		return process.Signal(syscall.SIGCONT)
 	}},
-	{"server killed", "kill -9 of all its processes", func(ctx context.Context, p *prover) error {
+	{"server killed", "kill -9 of all", func(ctx context.Context, p *prover) error {
 		if err := p.server.signal(syscall.SIGKILL, false); err != nil {
 			return err
 		}
@@ -45,7 +45,7 @@ var faults = []fault{
 		return p.server.Restart(ctx)
 	}},
 	{"server restarted", "fast shutdown", func(ctx context.Context, p *prover) error { return p.server.Restart(ctx) }},
-	{"server stopped", "SIGSTOP, SIGCONT of all", func(ctx context.Context, p *prover) error {
+	{"server stopped", "SIGSTOP, SIGCONT", func(ctx context.Context, p *prover) error {
 		if err := p.server.signal(syscall.SIGSTOP, false); err != nil {
 			return err
 		}

@@ -48,7 +48,7 @@ func (r *round) add(l line) error {
 		if l.Granted == 0 || l.ID != "" || l.Limiter == "calendar" {
 			return nil
 		}
-		l.At, l.Delay = audit.Time(l.Ended), 0
+		l.At, l.Delay, l.Tokens = audit.Time(l.Ended), 0, l.Granted
 	}
 	return r.log.Add(l.Record)
 }
