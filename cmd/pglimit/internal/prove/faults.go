@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"syscall"
 	"time"
 
@@ -55,35 +54,24 @@ var faults = []fault{
 	{"backend killed", "kill -9: all recover", func(ctx context.Context, p *prover) error {
 		pids, err := p.server.backends(ctx)
 		if err == nil && len(pids) > 0 {
-			err = syscall.Kill(pids[p.random.IntN(len(pids))], syscall.SIGKILL)
+			err = p.server.command("kill", "-9", pids[p.random.IntN(len(pids))]).Run()
 		}
 		return err
 	}},
 	{"disk full", "no room for WAL: PANIC", func(ctx context.Context, p *prover) error {
 		pids, err := p.server.backends(ctx)
-		info, failed := os.Stat(p.server.data)
-		if err = errors.Join(err, failed); err != nil {
+		if err != nil {
 			return err
 		}
-		limit := func(size string) (limited int, err error) { // no file may be larger, which Postgres takes for a full disk
-			for _, pid := range pids {
-				cmd := exec.CommandContext(ctx, "prlimit", "--fsize="+size+":", "--pid", strconv.Itoa(pid))
-				if owner, is := info.Sys().(*syscall.Stat_t); is && os.Geteuid() == 0 { // root may not, in a container
-					cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: owner.Uid, Gid: owner.Gid}}
-				}
-				if failed := cmd.Run(); failed == nil {
-					limited++
-				} else { // it may have ended
-					err = fmt.Errorf("prlimit: %w", failed)
-				}
-			}
-			return limited, err
+		limit := func(size string) error { // no file may be larger, which Postgres takes for a full disk
+			const each = `for pid; do prlimit --fsize=$0: --pid $pid && done=1; done; test $done` // some may have ended
+			return p.server.command("sh", append([]string{"-c", each, size}, pids...)...).Run()
 		}
-		if limited, err := limit("4096"); limited == 0 {
-			return err
+		if err := limit("4096"); err != nil {
+			return fmt.Errorf("prlimit: %w", err)
 		}
 		pass(ctx, p.short())
-		_, _ = limit("unlimited")
+		_ = limit("unlimited") // none is left where there was no room
 		return nil
 	}},
 	{"cut before", "the question is lost", cuts(cutBefore)},
@@ -121,12 +109,12 @@ func (f *fault) skipped() string {
 }
 
 func libfaketime() string {
-	for _, pattern := range []string{"/usr/lib/*/faketime/libfaketimeMT.so.1", "/usr/lib*/faketime/libfaketimeMT.so.1", "/usr/local/lib/faketime/libfaketimeMT.so.1"} {
-		if found, _ := filepath.Glob(pattern); len(found) > 0 {
-			return found[0]
-		}
+	found, _ := filepath.Glob("/usr/lib*/faketime/libfaketimeMT.so.1")
+	more, _ := filepath.Glob("/usr/lib/*/faketime/libfaketimeMT.so.1")
+	if found = append(found, more...); len(found) == 0 {
+		return ""
 	}
-	return ""
+	return found[0]
 }
 
 // stepClock restarts the server with a clock that can be stepped, steps it, and restarts it with its own.

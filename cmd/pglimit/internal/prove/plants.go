@@ -80,7 +80,7 @@ func (p *prover) plants(ctx context.Context) (all []Plant, err error) {
 		planted := Plant{Name: of.name, Planted: i > 0}
 		if of.file == plantSchema && !p.server.btree {
 			planted.Skipped = "the extension btree_gist is not installed"
-		} else if err = p.plant(ctx, i, &planted); err != nil {
+		} else if err = cmp.Or(p.plant(ctx, i, &planted), ctx.Err()); err != nil {
 			return all, fmt.Errorf("planting %s: %w", of.name, err)
 		}
 		all = append(all, planted)

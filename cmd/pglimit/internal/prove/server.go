@@ -90,47 +90,40 @@ func (s *server) do(ctx context.Context, name string, do func(*pgx.Conn) error) 
 	return do(conn)
 }
 
-// processes of the server; the first one started the others.
-func (s *server) processes() ([]int, error) {
-	file, err := os.ReadFile(filepath.Join(s.data, "postmaster.pid"))
-	if err != nil {
-		return nil, err
-	}
-	line, _, _ := strings.Cut(string(file), "\n")
-	first, err := strconv.Atoi(line)
-	if err != nil {
-		return nil, err
-	}
-	table, err := exec.Command("ps", "-A", "-o", "pid=", "-o", "ppid=").Output()
-	all := []int{first}
-	for line := range strings.Lines(string(table)) {
-		var pid, parent int
-		if _, err := fmt.Sscan(line, &pid, &parent); err == nil && parent == first {
-			all = append(all, pid)
-		}
-	}
-	return all, err
-}
-
-// signal the server's processes, or only the first.
+// signal the server's processes, or only the one that started the others.
 func (s *server) signal(signal syscall.Signal, first bool) error {
-	all, err := s.processes()
+	file, err := os.ReadFile(filepath.Join(s.data, "postmaster.pid"))
 	if err != nil {
 		return err
 	}
-	if first {
-		all = all[:1]
+	pid, _, _ := strings.Cut(string(file), "\n")
+	all := []string{pid}
+	if !first {
+		children, err := exec.Command("pgrep", "-P", pid).Output()
+		if err != nil {
+			return fmt.Errorf("pgrep: %w", err)
+		}
+		all = append(all, strings.Fields(string(children))...)
 	}
-	for _, pid := range all {
-		_ = syscall.Kill(pid, signal) // it may have ended meanwhile
-	}
+	_ = s.command("kill", append([]string{"-" + strconv.Itoa(int(signal))}, all...)...).Run() // some may have ended meanwhile
 	return nil
 }
 
+// command runs as the server's user: root may not do all in a container.
+func (s *server) command(name string, args ...string) *exec.Cmd {
+	cmd := exec.Command(name, args...)
+	cmd.Dir = "/" // ours may be closed to it
+	if info, err := os.Stat(s.data); err == nil && os.Geteuid() == 0 {
+		owner := info.Sys().(*syscall.Stat_t)
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: owner.Uid, Gid: owner.Gid}}
+	}
+	return cmd
+}
+
 // backends are the processes that serve the workers.
-func (s *server) backends(ctx context.Context) (pids []int, err error) {
+func (s *server) backends(ctx context.Context) (pids []string, err error) {
 	err = s.do(ctx, database, func(conn *pgx.Conn) error {
-		return conn.QueryRow(ctx, "select coalesce(array_agg(pid), '{}') from pg_stat_activity where application_name = $1", application).Scan(&pids)
+		return conn.QueryRow(ctx, "select coalesce(array_agg(pid::text), '{}') from pg_stat_activity where application_name = $1", application).Scan(&pids)
 	})
 	return pids, err
 }
