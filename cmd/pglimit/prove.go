@@ -30,7 +30,8 @@ product itself, and the same audit must catch them.
 
 Two runs with one seed have the same faults, and not the same answers.
 
-Exit codes: 0 the promises held and what was planted was caught; 1 not; 2 failed.`
+Exit codes: 0 the promises held, and what was planted was caught; 1 not; 2
+failed.`
 
 func newProveCommands(a *app) []*cobra.Command {
 	config, minutes, quick, out := prove.Config{Say: a.say}, 0.0, false, ""
@@ -72,7 +73,8 @@ func newProveCommands(a *app) []*cobra.Command {
 	flags.IntVar(&config.Processes, "processes", 3, "`NUMBER` of processes that ask")
 	flags.IntVar(&config.Callers, "callers", 8, "`NUMBER` of callers in each")
 	return []*cobra.Command{cmd, {
-		Use: "prove-worker", Hidden: true, Args: noArgs,
+		Use: "prove-worker", Short: "A process of prove", Long: "A process of prove, which starts it.", Example: lines("pglimit prove"),
+		Hidden: true, Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return prove.Work(cmd.Context(), cmd.InOrStdin(), a.stdout)
 		},
@@ -136,11 +138,11 @@ func proveText(r prove.Result) string {
 	}
 	q := r.Porcupine
 	notes = append(notes, fmt.Sprintf("permits: %d, at most %d of %d places held at once", r.Permits, r.Most, r.Places),
-		fmt.Sprintf("porcupine: %d histories of a counter, %d requests, %d without an answer: %d refused, %d undecided",
+		fmt.Sprintf("porcupine: %d counters, %d requests, %d without an answer: %d refused, %d undecided",
 			q.Histories, q.Operations, q.Unknown, q.Refused, q.Undecided))
 	text := fmt.Sprintf("%s\nseed %d: %d decisions of %d processes with %d callers each, in %s\n\n%s%s\n\n%s\n", r.Server, r.Seed, r.Decisions,
 		r.Processes, r.Callers, shortDuration(time.Duration(r.Took)),
-		columns([]string{"FAULT", "WHAT", "TIMES", "DURING", "AFTER", "UNKNOWN", "OVER", "UNDUE", "LOST", "SLOWEST", "BACK IN"}, rows),
+		columns([]string{"FAULT", "WHAT", "N", "DURING", "AFTER", "UNKNOWN", "OVER", "UNDUE", "LOST", "SLOWEST", "BACK"}, rows),
 		strings.Join(notes, "\n"), columns([]string{"PLANTED", "THE AUDIT SAYS", "AFTER DECISIONS"}, planted))
 	for _, finding := range r.Findings[:min(5, len(r.Findings))] {
 		text += oneLine(errors.New(finding)) + "\n"

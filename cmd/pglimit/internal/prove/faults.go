@@ -51,14 +51,14 @@ var faults = []fault{
 		pass(ctx, 3*p.short())
 		return p.server.signal(syscall.SIGCONT, false)
 	}},
-	{"backend killed", "kill -9: all recover", func(ctx context.Context, p *prover) error {
+	{"backend killed", "kill -9, all recover", func(ctx context.Context, p *prover) error {
 		pids, err := p.server.backends(ctx)
 		if err == nil && len(pids) > 0 {
 			err = p.server.command("kill", "-9", pids[p.random.IntN(len(pids))]).Run()
 		}
 		return err
 	}},
-	{"disk full", "no room for WAL: PANIC", func(ctx context.Context, p *prover) error {
+	{"disk full", "no room: PANIC", func(ctx context.Context, p *prover) error {
 		pids, err := p.server.backends(ctx)
 		if err != nil {
 			return err
@@ -75,8 +75,8 @@ var faults = []fault{
 		return nil
 	}},
 	{"cut before", "the question is lost", cuts(cutBefore)},
-	{"cut during", "while Postgres decides", cuts(cutDuring)},
-	{"cut after", "committed, not heard of", cuts(cutAfter)},
+	{"cut during", "as Postgres decides", cuts(cutDuring)},
+	{"cut after", "the answer is lost", cuts(cutAfter)},
 	{"network silent", "nothing passes", func(ctx context.Context, p *prover) error {
 		p.proxy.silence.Lock()
 		defer p.proxy.silence.Unlock()
@@ -93,7 +93,7 @@ var faults = []fault{
 	{"rows locked", "FOR UPDATE", locks("select from pglimit.token_bucket order by key, limiter for update")},
 	{"calls cancelled", "pg_cancel_backend", repeats("pg_cancel_backend")},
 	{"sessions ended", "pg_terminate_backend", repeats("pg_terminate_backend")},
-	{clockStepped, "40 s forward, and back", stepClock},
+	{clockStepped, "+40 s, and back", stepClock},
 }
 
 const clockStepped = "clock stepped"
