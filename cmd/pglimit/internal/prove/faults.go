@@ -32,18 +32,18 @@ var faults = []fault{
 		return process.Signal(syscall.SIGCONT)
 	}},
 	{"server killed", "kill -9 of all", func(ctx context.Context, p *prover) error {
-		if err := p.server.signal(syscall.SIGKILL, false); err != nil {
-			return err
+		if err := errors.Join(p.server.signal(syscall.SIGSTOP, true), p.server.signal(syscall.SIGKILL, false)); err != nil {
+			return err // stopped, so that it starts no more
 		}
-		return p.server.Restart(ctx)
+		return p.server.restart(ctx)
 	}},
 	{"server crashed", "immediate shutdown", func(ctx context.Context, p *prover) error {
 		if err := p.server.signal(syscall.SIGQUIT, true); err != nil {
 			return err
 		}
-		return p.server.Restart(ctx)
+		return p.server.restart(ctx)
 	}},
-	{"server restarted", "fast shutdown", func(ctx context.Context, p *prover) error { return p.server.Restart(ctx) }},
+	{"server restarted", "fast shutdown", func(ctx context.Context, p *prover) error { return p.server.restart(ctx) }},
 	{"server stopped", "SIGSTOP, SIGCONT", func(ctx context.Context, p *prover) error {
 		if err := p.server.signal(syscall.SIGSTOP, false); err != nil {
 			return err
@@ -131,7 +131,7 @@ func stepClock(ctx context.Context, p *prover) error {
 	for name, value := range environment {
 		err = errors.Join(err, os.Setenv(name, value))
 	}
-	err = errors.Join(err, p.server.Restart(ctx))
+	err = errors.Join(err, p.server.restart(ctx))
 	for name := range environment {
 		err = errors.Join(err, os.Unsetenv(name))
 	}
@@ -140,7 +140,7 @@ func stepClock(ctx context.Context, p *prover) error {
 		err = errors.Join(err, set(offset))
 	}
 	pass(ctx, p.short())
-	return errors.Join(err, p.server.Restart(ctx))
+	return errors.Join(err, p.server.restart(ctx))
 }
 
 func cuts(mode int32) func(ctx context.Context, p *prover) error {

@@ -69,7 +69,7 @@ func (r Result) OK() bool {
 	return len(r.Findings) == 0 && !missed && r.Decisions > 0
 }
 
-// recoverWithin is how long a process may be without a decision when a fault is over, on a slow machine too.
+// recoverWithin is how long a process may be without a grant when a fault is over, on a slow machine too.
 const recoverWithin = 2 * time.Minute
 
 // prover is a run under way.
@@ -192,7 +192,7 @@ func (p *prover) phase(n int) {
 	}
 }
 
-// await an answer of Postgres's to each process, now that the fault is over.
+// await a grant of Postgres's to each process, now that the fault is over.
 func (p *prover) await(ctx context.Context, r *round) error {
 	p.mu.Lock()
 	r.to = time.Now().UnixNano()
@@ -205,7 +205,7 @@ func (p *prover) await(ctx context.Context, r *round) error {
 			return nil
 		}
 	}
-	return cmp.Or(ctx.Err(), fmt.Errorf("%v later a process has had no decision yet", recoverWithin))
+	return cmp.Or(ctx.Err(), fmt.Errorf("%v later Postgres has granted nothing to a process yet", recoverWithin))
 }
 
 // pace sets the time limit of a decision, as fast as this machine is now.

@@ -16,7 +16,7 @@ type round struct {
 	number   int
 	fault    *fault
 	from, to int64         // of the fault; 0: not yet
-	first    map[int]int64 // when each worker was answered after that
+	first    map[int]int64 // when Postgres granted something to each worker after that
 	log      audit.Log
 	calls    []call
 	unknown  int64
@@ -37,7 +37,7 @@ func (r *round) add(l line) error {
 	if l.Unknown && l.Limiter != "wait" { // who waits is told to give up, and that is counted like it
 		r.unknown++
 	}
-	if known && r.to > 0 && l.Began > r.to {
+	if l.Granted > 0 && l.Limiter != "leased" && r.to > 0 && l.Began > r.to {
 		r.first[l.Worker] = min(cmp.Or(r.first[l.Worker], l.Ended), l.Ended)
 	}
 	if l.Limiter == "counter" && l.Tokens > 0 {

@@ -90,6 +90,16 @@ func (s *server) do(ctx context.Context, name string, do func(*pgx.Conn) error) 
 	return do(conn)
 }
 
+// restart the server, also if it was killed: its processes may take a moment to end.
+func (s *server) restart(ctx context.Context) error {
+	err := s.Restart(ctx)
+	for n := 0; err != nil && n < 50 && ctx.Err() == nil; n++ {
+		pass(ctx, 200*time.Millisecond)
+		err = s.Restart(ctx)
+	}
+	return err
+}
+
 // signal the server's processes, or only the one that started the others.
 func (s *server) signal(signal syscall.Signal, first bool) error {
 	file, err := os.ReadFile(filepath.Join(s.data, "postmaster.pid"))
