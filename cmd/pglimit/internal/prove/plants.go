@@ -8,7 +8,6 @@ import (
 	"embed"
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"sort"
 	"sync"
 	"time"
@@ -122,7 +121,8 @@ func (p *prover) plant(ctx context.Context, i int, planted *Plant) error {
 	defer cancel()
 	var mu sync.Mutex
 	var asked int64
-	var records []audit.Record
+	var events []audit.Event
+	over := func(n int) int64 { return audit.Check(nil, of.limit, events[:n]).Over.Tokens }
 	var callers sync.WaitGroup
 	r := rate.Request{Limiter: "planted", Key: "k", Limit: of.limit, Tokens: 1, Unit: 1, Durability: rate.Durable}
 	for range plantCallers {
@@ -137,7 +137,7 @@ func (p *prover) plant(ctx context.Context, i int, planted *Plant) error {
 				}
 				for _, d := range answers {
 					if err == nil && !d.At.IsZero() {
-						records = append(records, audit.Record{Key: r.Key, Limit: audit.Limit{Limit: r.Limit}, Tokens: 1}.Answered(d, nil))
+						events = append(events, audit.FromDecision(r.Tokens, r.Unit, d))
 					}
 				}
 				mu.Unlock()
@@ -146,30 +146,16 @@ func (p *prover) plant(ctx context.Context, i int, planted *Plant) error {
 	}
 	for ; ctx.Err() == nil; pass(ctx, 100*time.Millisecond) {
 		mu.Lock()
-		seen := slices.Clone(records)
-		mu.Unlock()
-		if overOf(seen) > 0 {
+		if over(len(events)) > 0 {
 			cancel()
 		}
+		mu.Unlock()
 	}
 	callers.Wait()
 	planted.After = cmp.Or(planted.After, asked)
-	if over := overOf(records); over > 0 && !planted.Caught {
-		planted.Caught, planted.How = true, fmt.Sprintf("over by %d", over)
-		planted.After = 1 + int64(sort.Search(len(records), func(n int) bool { return overOf(records[:n+1]) > 0 }))
+	if worst := over(len(events)); worst > 0 && !planted.Caught {
+		planted.Caught, planted.How = true, fmt.Sprintf("over by %d", worst)
+		planted.After = 1 + int64(sort.Search(len(events), func(n int) bool { return over(n+1) > 0 }))
 	}
 	return nil
-}
-
-func overOf(records []audit.Record) int64 {
-	var log audit.Log
-	for _, r := range records {
-		if log.Add(r) != nil {
-			return 0
-		}
-	}
-	for _, j := range log.Check() {
-		return j.Over.Tokens
-	}
-	return 0
 }

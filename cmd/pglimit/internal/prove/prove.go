@@ -29,7 +29,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"golang.org/x/sync/errgroup"
 )
 
 // Config of a run.
@@ -105,9 +104,10 @@ func Run(ctx context.Context, config Config) (result Result, err error) {
 	}
 	defer p.proxy.Close() //nolint:errcheck // it ends with the process
 	result = Result{Seed: config.Seed, Server: p.server.Describe(), Processes: config.Processes, Callers: config.Callers, Places: places}
-	end := began.Add(config.Length)
+	slow, end := time.Since(began), began.Add(config.Length) // as this machine is
+	p.timeout = min(max(time.Second, slow/2), 10*time.Second)
 	if !config.NoPlants { // they take as long as the start did, or longer
-		end = end.Add(-max(10*time.Second, 3*time.Since(began)/2))
+		end = end.Add(-max(10*time.Second, slow*3/2))
 	}
 	if err = p.run(ctx, end); err == nil {
 		err = p.judge(ctx, &result)
@@ -121,9 +121,6 @@ func Run(ctx context.Context, config Config) (result Result, err error) {
 
 // run rounds until the end, each fault once if there is time, and then again.
 func (p *prover) run(ctx context.Context, end time.Time) (err error) {
-	if err := p.pace(ctx); err != nil {
-		return err
-	}
 	start := p.next(nil)
 	defer func() { err = cmp.Or(err, p.failed) }()
 	defer func() { err = cmp.Or(err, p.stop()) }()
@@ -206,18 +203,6 @@ func (p *prover) await(ctx context.Context, r *round) error {
 		}
 	}
 	return cmp.Or(ctx.Err(), fmt.Errorf("%v later Postgres has granted nothing to a process yet", recoverWithin))
-}
-
-// pace sets the time limit of a decision, as fast as this machine is now.
-func (p *prover) pace(ctx context.Context) error {
-	began := time.Now()
-	var connects errgroup.Group
-	for range 2 * poolSize {
-		connects.Go(func() error { return p.server.do(ctx, database, func(conn *pgx.Conn) error { return conn.Ping(ctx) }) })
-	}
-	err := connects.Wait()
-	p.timeout = min(max(time.Second, 10*time.Since(began)), 10*time.Second)
-	return err
 }
 
 // short is a time drawn from the seed.
