@@ -30,7 +30,7 @@ import (
 var (
 	apiLimits = map[string]pglimit.Limit{
 		"a": pglimit.PerSecond(100).WithBurst(20), "b": pglimit.PerSecond(20).WithBurst(10), "c": pglimit.PerSecond(4).WithBurst(8),
-		"d": pglimit.PerSecond(10).WithBurst(10),
+		"d": pglimit.PerSecond(10).WithBurst(10), "h": pglimit.PerSecond(10).WithBurst(10),
 	}
 	orgLimit      = pglimit.PerSecond(30).WithBurst(20)
 	leasedLimit   = pglimit.PerSecond(15).WithBurst(20)
@@ -201,7 +201,13 @@ func (c *caller) ask(ctx context.Context) error {
 	api := func(key string) pglimit.Request { return c.request("api", key, apiLimits[key], 5) }
 	id := fmt.Sprintf("%d-%d", os.Getpid(), c.calls.Add(1))
 	switch n := c.IntN(100); {
-	case n < 9: // all or none
+	case n < 6: // many at the same moment, and as much as there is
+		now := time.Now()
+		pass(ctx, now.Truncate(100*time.Millisecond).Add(100*time.Millisecond).Sub(now))
+		r := api("h")
+		r.Tokens, r.Unit = apiLimits["h"].Burst, 1
+		return c.do(ctx, c.limiters[1], r, nil)
+	case n < 13: // all or none
 		requests := []pglimit.Request{api("a"), api("b"), api("c"), c.request("org", "o", orgLimit, 3), c.request("calendar", "day", calendarLimit, 1)}
 		c.Shuffle(len(requests), func(i, j int) { requests[i], requests[j] = requests[j], requests[i] })
 		requests = requests[:2+c.IntN(2)]
@@ -209,7 +215,7 @@ func (c *caller) ask(ctx context.Context) error {
 			group, err := l.DoAll(ctx, requests...)
 			return group.Decisions, err
 		}, nil)
-	case n < 18: // and once more, or twice
+	case n < 21: // and once more, or twice
 		r := api("b")
 		r.ID = id
 		err := c.do(ctx, l, r, nil)
@@ -217,27 +223,27 @@ func (c *caller) ask(ctx context.Context) error {
 			err = c.do(ctx, c.limiters[c.IntN(2)], r, nil)
 		}
 		return err
-	case n < 26:
+	case n < 29:
 		return c.settle(ctx, l, api("d"))
-	case n < 32: // who gives up may have taken tokens for a while: that is an error, so they excuse denials
+	case n < 35: // who gives up may have taken tokens for a while: that is an error, so they excuse denials
 		r := c.request("wait", "w", waitLimit, 3)
 		r.MaxWait = longestWait
 		ctx, cancel := context.WithTimeout(ctx, time.Duration(20+c.IntN(400))*time.Millisecond)
 		defer cancel()
 		return c.do(ctx, l, r, nil)
-	case n < 42:
+	case n < 45:
 		r := c.request("leased", "l", leasedLimit, 2)
 		if c.IntN(20) == 0 {
 			r.ID = id
 		}
 		return c.do(ctx, c.leased, r, func(told *line, _ pglimit.Decision) { told.Contended = told.Granted == 0 }) // another process may have the tokens
-	case n < 48:
+	case n < 51:
 		return c.permit(ctx)
-	case n < 56:
+	case n < 59:
 		return c.do(ctx, c.changing, c.request("changing", "p", pglimit.Limit{}, 4), nil)
-	case n < 64:
+	case n < 67:
 		return c.do(ctx, l, c.request("calendar", "day", calendarLimit, 2), nil)
-	case n < 73 && c.counting.TryLock():
+	case n < 76 && c.counting.TryLock():
 		defer c.counting.Unlock()
 		return c.count(ctx, l)
 	default:
