@@ -37,7 +37,7 @@ type Config struct {
 	Length    time.Duration // of all, about
 	Processes int
 	Callers   int       // in each process
-	Out       io.Writer // gets all decisions; nil: nobody does
+	Out       io.Writer // gets all decisions but those of a clock that stepped; nil: nobody does
 	Pictures  string    // of histories that porcupine refuses: the beginning of their files' names
 	Worker    []string  // the command that calls Work
 	Say       func(string)
@@ -293,7 +293,8 @@ func (p *prover) add(l line, err error) {
 	case l.Permit > 0:
 		p.permits = append(p.permits, l)
 	default:
-		if err = p.rounds[l.Round].add(l); err == nil && p.Out != nil {
+		r := p.rounds[l.Round]
+		if err = r.add(l); err == nil && p.Out != nil && !r.steps() { // whose times are no measure
 			err = json.NewEncoder(p.Out).Encode(l)
 		}
 		if l.Error == "" && !l.Unknown {
