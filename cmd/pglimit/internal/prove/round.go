@@ -4,6 +4,7 @@ package prove
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 
 	"github.com/anishathalye/porcupine"
@@ -96,8 +97,15 @@ func (r *round) judge(f *Fault, owed int64) (findings []string) {
 		}
 		f.Over += j.Over.Tokens + j.Twice
 		f.Undue += j.NotDueTotal
-		if !j.OK() {
-			findings = append(findings, j.Limiter+": "+j.String())
+		if o := j.Over; o.Tokens > 0 {
+			findings = append(findings, fmt.Sprintf("%s %s: %d too many, %d granted in %v", j.Limiter, o.Bucket, o.Tokens, o.Granted, o.To.Sub(o.From)))
+		}
+		if j.Twice > 0 {
+			findings = append(findings, fmt.Sprintf("%s: %d tokens charged twice for one ID", j.Limiter, j.Twice))
+		}
+		if j.NotDueTotal > 0 {
+			d := j.NotDue[0]
+			findings = append(findings, fmt.Sprintf("%s %s: %d denials undue, %d tokens were there for %v", j.Limiter, d.Bucket, j.NotDueTotal, d.Free, d.Late))
 		}
 	}
 	if lost := r.counted - owed; lost > 0 {
