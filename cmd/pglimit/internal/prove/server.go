@@ -95,9 +95,15 @@ func (s *server) restart(ctx context.Context) error {
 	err := s.Restart(ctx)
 	for n := 0; err != nil && n < 50 && ctx.Err() == nil; n++ {
 		pass(ctx, 200*time.Millisecond)
+		_ = s.kill() // it may hang
 		err = s.Restart(ctx)
 	}
 	return err
+}
+
+// kill the first process when it is stopped, so that it starts no more, and all others.
+func (s *server) kill() error {
+	return errors.Join(s.signal(syscall.SIGSTOP, true), s.signal(syscall.SIGKILL, false))
 }
 
 // signal the server's processes, or only the one that started the others.
