@@ -112,11 +112,12 @@ func proveText(r prove.Result) string {
 	var rows, planted [][]string
 	var notes, late []string
 	for _, f := range r.Faults {
-		if f.Skipped != "" {
+		switch {
+		case f.Skipped != "":
 			notes = append(notes, "skipped: "+f.Name+": "+f.Skipped)
-		} else if f.Times == 0 {
+		case f.Times == 0:
 			late = append(late, f.Name)
-		} else {
+		default:
 			row := []string{f.Name, f.Does}
 			for _, n := range []int64{int64(f.Times), f.During, f.After, f.Unknown, f.Over, f.Undue, f.Lost} {
 				row = append(row, strconv.FormatInt(n, 10))
@@ -140,16 +141,17 @@ func proveText(r prove.Result) string {
 	notes = append(notes, fmt.Sprintf("permits: %d, at most %d of %d places held at once", r.Permits, r.Most, r.Places),
 		fmt.Sprintf("porcupine: %d counters, %d requests, %d without an answer: %d refused, %d undecided",
 			q.Histories, q.Operations, q.Unknown, q.Refused, q.Undecided))
-	text := fmt.Sprintf("%s\nseed %d: %d decisions of %d processes with %d callers each, in %s\n\n%s%s\n\n%s\n", r.Server, r.Seed, r.Decisions,
+	var text strings.Builder
+	fmt.Fprintf(&text, "%s\nseed %d: %d decisions of %d processes with %d callers each, in %s\n\n%s%s\n\n%s\n", r.Server, r.Seed, r.Decisions,
 		r.Processes, r.Callers, shortDuration(time.Duration(r.Took)),
 		columns([]string{"FAULT", "WHAT", "N", "DURING", "AFTER", "UNKNOWN", "OVER", "UNDUE", "LOST", "SLOWEST", "BACK"}, rows),
 		strings.Join(notes, "\n"), columns([]string{"PLANTED", "THE AUDIT SAYS", "AFTER DECISIONS"}, planted))
 	for _, finding := range r.Findings[:min(5, len(r.Findings))] {
-		text += oneLine(errors.New(finding)) + "\n"
+		text.WriteString(oneLine(errors.New(finding)) + "\n")
 	}
 	if r.OK() {
-		return text + "the promises held, and what was planted was caught\n"
+		return text.String() + "the promises held, and what was planted was caught\n"
 	}
-	return text + fmt.Sprintf("NOT PROVED: %d findings; the same faults again: pglimit prove --seed %d --processes %d --callers %d\n",
+	return text.String() + fmt.Sprintf("NOT PROVED: %d findings; the same faults again: pglimit prove --seed %d --processes %d --callers %d\n",
 		len(r.Findings), r.Seed, r.Processes, r.Callers)
 }

@@ -17,6 +17,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -54,18 +55,18 @@ func main() {
 	list := flag.Bool("list", false, "print the faults, plant none")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	survived, err := run(ctx, *n, *seed, *only, *list)
-	if err != nil {
+	survived, err := run(ctx, os.Stdout, *n, *seed, *only, *list)
+	stop()
+	switch {
+	case err != nil:
 		fmt.Fprintln(os.Stderr, "mutate:", err)
-		os.Exit(2)
-	}
-	if survived > 0 {
-		os.Exit(1)
+		os.Exit(2) //nolint:forbidigo // this is main
+	case survived > 0:
+		os.Exit(1) //nolint:forbidigo // this is main
 	}
 }
 
-func run(ctx context.Context, n int, seed uint64, only string, list bool) (survived int, err error) {
+func run(ctx context.Context, out io.Writer, n int, seed uint64, only string, list bool) (survived int, err error) {
 	all, err := faults(only)
 	if err != nil {
 		return 0, err
@@ -82,7 +83,7 @@ func run(ctx context.Context, n int, seed uint64, only string, list bool) (survi
 		}
 		planted++
 		if list {
-			fmt.Println(f)
+			fmt.Fprintln(out, f) //nolint:errcheck // stdout is gone
 			continue
 		}
 		start := time.Now()
@@ -93,9 +94,9 @@ func run(ctx context.Context, n int, seed uint64, only string, list bool) (survi
 		if what == "SURVIVED" {
 			survived++
 		}
-		fmt.Printf("%-12s %4.0f s  %s\n", what, time.Since(start).Seconds(), f)
+		fmt.Fprintf(out, "%-12s %4.0f s  %s\n", what, time.Since(start).Seconds(), f) //nolint:errcheck // stdout is gone
 	}
-	fmt.Printf("%d faults of %d, %d survived (seed %d)\n", planted, len(all), survived, seed)
+	fmt.Fprintf(out, "%d faults of %d, %d survived (seed %d)\n", planted, len(all), survived, seed) //nolint:errcheck // stdout is gone
 	return survived, ctx.Err()
 }
 
@@ -147,7 +148,7 @@ func tests(file string) [][]string {
 
 func command(ctx context.Context, verb string, flags []string, packages ...string) error {
 	args := append(append([]string{verb}, flags...), packages...)
-	cmd := exec.CommandContext(ctx, "go", args...) //nolint:gosec // our own packages
+	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	return cmd.Run()
 }

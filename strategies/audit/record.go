@@ -267,7 +267,7 @@ func (l *Log) Check() []Judged {
 		}
 		j.Keys++
 		report, twice := b.check()
-		j.Report.Add(report.named(name.Key))
+		j.Add(report.named(name.Key))
 		j.Twice += twice
 	}
 	var all []Judged

@@ -68,7 +68,7 @@ func takePublished(ctx context.Context, pool *pgxpool.Pool, r rate.Request) ([]r
 
 func takeInOrder(ctx context.Context, pool *pgxpool.Pool, r rate.Request) ([]rate.Decision, error) {
 	keys := []string{"a", "b", "c", "d", "e", "f"}
-	rand.Shuffle(len(keys), func(i, j int) { keys[i], keys[j] = keys[j], keys[i] })
+	rand.Shuffle(len(keys), func(i, j int) { keys[i], keys[j] = keys[j], keys[i] }) //nolint:gosec // a load
 	_, err := pool.Exec(ctx, "select public.take_in_order($1, $2, $3)", keys, int64(r.Limit.Token()), int64(r.Limit.Window()))
 	return nil, err
 }

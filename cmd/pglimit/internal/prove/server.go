@@ -63,7 +63,8 @@ func startServer(ctx context.Context, say func(string)) (_ *server, err error) {
 	if s.btree = !errors.Is(err, migrations.ErrBtreeGist); err != nil && s.btree {
 		return s, err
 	}
-	return s, s.create(ctx, database)
+	err = s.create(ctx, database)
+	return s, err
 }
 
 // create a migrated database.

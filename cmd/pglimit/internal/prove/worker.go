@@ -172,7 +172,7 @@ func (w *worker) hold(ctx context.Context, length time.Duration) {
 func (w *worker) tell(lines ...line) {
 	var text bytes.Buffer
 	for i := range lines {
-		_ = json.NewEncoder(&text).Encode(&lines[i])
+		_ = json.NewEncoder(&text).Encode(&lines[i]) //nolint:errchkjson // its limit is text
 	}
 	w.telling.Lock()
 	defer w.telling.Unlock()

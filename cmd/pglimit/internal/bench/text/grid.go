@@ -34,13 +34,14 @@ func wrap(s string, indent int) (lines []string) {
 	begin := s[:len(s)-len(strings.TrimLeft(s, " "))]
 	line := ""
 	for word := range strings.FieldsSeq(strings.NewReplacer(" ×", "\u00a0×", " %", "\u00a0%", " ms", "\u00a0ms", " µs", "\u00a0µs").Replace(s)) {
-		if line != "" && width(line)+1+width(word) > Width {
+		switch {
+		case line == "":
+			line = begin + word
+		case width(line)+1+width(word) > Width:
 			lines = append(lines, line)
 			line = begin + strings.Repeat(" ", indent) + word
-		} else if line != "" {
+		default:
 			line += " " + word
-		} else {
-			line = begin + word
 		}
 	}
 	if line != "" {
