@@ -111,8 +111,8 @@ func TestCitusCallsWithoutNodes(t *testing.T) {
 const envCitusCrash = "PGLIMIT_TEST_CITUS_CRASH"
 
 // Callers on each node, and straight, take from the same keys by everything that takes, while shards move and, if there
-// is a command for that, a worker crashes: no key gets more than its limit. A denial may be undue: calls that failed may
-// have taken, and what was reserved comes back.
+// is a command for that, a worker crashes: no key gets more than its limit. A denial may be undue: calls that failed
+// may have taken, and what was reserved comes back.
 func TestCitusSoak(t *testing.T) {
 	t.Parallel()
 	pools, crash := newDistributed(t), os.Getenv(envCitusCrash)

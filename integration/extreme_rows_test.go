@@ -127,7 +127,8 @@ func TestFunctionsRefuseNonsense(t *testing.T) {
 			t.Errorf("%s: %v", c.name, err)
 		}
 	}
-	// What does not fit a bigint is named also by a connection that has no plan yet. As much as there is may be any number.
+	// What does not fit a bigint is named also by a connection that has no plan yet. As much as there is may be any
+	// number.
 	for _, changed := range []map[int]string{{4: largest, 5: largest}, {4: "-" + largest}, {3: largest}, {3: largest, 4: largest}} {
 		guarded.Reset()
 		if err := run(take, changed); sqlState(err) != "22023" {

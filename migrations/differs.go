@@ -17,7 +17,8 @@ import (
 // an earlier build. The error names what differs.
 var ErrDiffers = errors.New("migrations: the schema is not as this release makes it")
 
-// Differences names the functions, columns, constraints, indexes and triggers that are missing or not as this release makes them.
+// Differences names the functions, columns, constraints, indexes and triggers that are missing or not as this release
+// makes them.
 // [Up] puts functions back, and returns an [ErrDiffers] for the rest. What others have added is none. There are
 // none in a database that is not migrated, see [Pending], nor in one that a newer release has migrated.
 func Differences[D DB](ctx context.Context, db D) ([]string, error) {
@@ -90,7 +91,8 @@ func ownFunctions(distributed bool) (out []function) {
 	return out
 }
 
-// putFunctions makes the functions anew that are not as this release makes them. It returns which they were, and what differs then.
+// putFunctions makes the functions anew that are not as this release makes them. It returns which they were, and what
+// differs then.
 func (s *session) putFunctions(ctx context.Context, applied appliedList, distributed bool) (put, differ []string, err error) {
 	for _, drop := range []bool{false, true} { // what cannot be replaced, because its result or a parameter is another
 		differ, err = differences(ctx, s.tx, applied)

@@ -42,7 +42,8 @@ var keyFunctions = []string{
 	"allow", "peek", "reset", "acquire", "renew", "release", manyKeysFunction,
 }
 
-// manyKeysFunction decides for several keys of one shard. Citus lets a function whose delegation is forced ask for one key only.
+// manyKeysFunction decides for several keys of one shard. Citus lets a function whose delegation is forced ask for one
+// key only.
 const manyKeysFunction = "token_bucket_take_shard"
 
 var errNotAll = errors.New("migrations: this database has not all migrations of this release, or newer ones: migrate it first (Up, or pglimit migrate up)")
@@ -53,12 +54,12 @@ var errNotAll = errors.New("migrations: this database has not all migrations of 
 // schedule of the cleanup and the record of what is migrated stay on the coordinator.
 //
 // The rows move with the tables, in one transaction: nothing is forgotten. Takes of token_bucket wait meanwhile: some
-// seconds for a million buckets. If another open transaction holds one of the tables, Distribute waits as [WithLockTimeout]
-// says, lets the others go on, and tries again until the context ends.
+// seconds for a million buckets. If another open transaction holds one of the tables, Distribute waits as
+// [WithLockTimeout] says, lets the others go on, and tries again until the context ends.
 //
-// It puts other functions in the place of some (the folder functions/citus), brings all that decide to every node, and asks
-// each node for a decision before it commits: if one fails, nothing has changed. What is distributed already is left
-// alone. [Up] distributes what it adds to a database that is distributed.
+// It puts other functions in the place of some (the folder functions/citus), brings all that decide to every node, and
+// asks each node for a decision before it commits: if one fails, nothing has changed. What is distributed already is
+// left alone. [Up] distributes what it adds to a database that is distributed.
 func Distribute[D DB](ctx context.Context, db D, opts ...Option) error {
 	return inTransaction(ctx, postgres.On(db), newOptions(opts), func(s *session) error {
 		if err := s.distributable(ctx); err != nil {
@@ -148,8 +149,8 @@ func (s *session) dropMore(ctx context.Context) error {
 	return nil
 }
 
-// rightsOfViews are statements that give our views the comments and rights that they have. Citus makes the views of a table
-// again when it brings that back, without them.
+// rightsOfViews are statements that give our views the comments and rights that they have. Citus makes the views of a
+// table again when it brings that back, without them.
 const rightsOfViews = `
 	select coalesce(pg_catalog.array_agg(s.statement), '{}')
 	from (
@@ -331,9 +332,9 @@ func (s *session) distribute(ctx context.Context, applied appliedList) error {
 
 var calledFunction = regexp.MustCompile(`\bpglimit\.(\w+)\(`)
 
-// bring makes all nodes have the functions that decide, and those that they call, also a node that is added later: Citus brings by
-// itself only what was made after its extension. What has to do with a table of the coordinator stays there. It returns how
-// many it has brought.
+// bring makes all nodes have the functions that decide, and those that they call, also a node that is added later:
+// Citus brings by itself only what was made after its extension. What has to do with a table of the coordinator stays
+// there. It returns how many it has brought.
 func (s *session) bring(ctx context.Context, all []function) (n int, err error) {
 	needed := append(slices.Clone(keyFunctions), marker)
 	for i := 0; i < len(needed); i++ {
@@ -414,7 +415,8 @@ func (s *session) delegate(ctx context.Context) (n int, err error) {
 			_, err = s.tx.Exec(ctx, "select pg_catalog.create_distributed_function($1::text::regprocedure, $2::text, colocate_with => $3::text, force_delegation => $4)",
 				function, args[i], "pglimit."+keyTables[0].name, !ofManyKeys(function))
 		}
-		// A generic plan of Citus 13.2 never finds the plan of its shard that it has kept: each call plans again, and keeps that, too.
+		// A generic plan of Citus 13.2 never finds the plan of its shard that it has kept: each call plans again, and keeps
+		// that, too.
 		if err == nil && !ofManyKeys(function) { // which says itself how it is planned
 			_, err = s.tx.Exec(ctx, "alter function "+function+" set plan_cache_mode = force_custom_plan")
 		}

@@ -37,8 +37,9 @@ type grant struct {
 	tables []table
 }
 
-// grants of a purpose. None includes the version table. Deciding needs all four rights on
-// each table: a reset deletes rows, and locking a row takes UPDATE. Of the history of the limits it needs the version, not who changed what and why.
+// grants of a purpose. None includes the version table. Deciding needs all four rights on each table: a reset deletes
+// rows, and locking a row takes UPDATE. Of the history of the limits it needs the version, not who changed what and
+// why.
 func (p Purpose) grants() ([]grant, error) {
 	const write = "select, insert, update, delete"
 	decide := []grant{

@@ -76,8 +76,8 @@ func explainLock(ctx context.Context, tx rate.Session, err error) error {
 	return &lockedError{f}
 }
 
-// lockHolders names the oldest three transactions that hold locks on the table $1; null: on any of ours; with $2 also those that
-// have written anything. After the rollback nothing tells which of them the migration waited for, but long
+// lockHolders names the oldest three transactions that hold locks on the table $1; null: on any of ours; with $2 also
+// those that have written anything. After the rollback nothing tells which of them the migration waited for, but long
 // transactions are few.
 const lockHolders = `
 	select pg_catalog.string_agg(pg_catalog.format('process %s (role %s, application %s%s) %s',

@@ -36,8 +36,8 @@ func (s slow) Row(ctx context.Context, sql string, args []any, into ...any) erro
 	return err
 }
 
-// A server that is slow to answer is asked who holds the lock all the same, for as long as ctx lets it and a little more, and
-// the migration is tried again.
+// A server that is slow to answer is asked who holds the lock all the same, for as long as ctx lets it and a little
+// more, and the migration is tried again.
 func TestASlowServerSaysWhoHoldsTheLock(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {

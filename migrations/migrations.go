@@ -42,14 +42,15 @@ type DB interface{ postgres.DB }
 // Up brings the database to the schema of this release. If it is there already, Up only
 // reads, and needs only the right to read.
 //
-// Up, like the others that change the schema, refuses one that holds what another role has made: its owner could have others
-// run code of its own. It must belong to the role that migrates, to one whose rights that role has, or to a superuser. (A
-// superuser has the rights of all, so for one it must be a superuser's: or migrate with "set role" to the owner.)
+// Up, like the others that change the schema, refuses one that holds what another role has made: its owner could have
+// others run code of its own. It must belong to the role that migrates, to one whose rights that role has, or to a
+// superuser. (A superuser has the rights of all, so for one it must be a superuser's: or migrate with "set role" to the
+// owner.)
 //
-// An error that satisfies errors.Is(err, [ErrBtreeGist]) means that the strategy
-// exclusion_range could not be migrated and that everything else was; the next Up
-// tries again. Functions that are not this release's, because somebody changed them, are put back; of a table it can
-// only say so, with an [ErrDiffers]: the rest is migrated then, too. After any other error the database is as it was before.
+// An error that satisfies errors.Is(err, [ErrBtreeGist]) means that the strategy exclusion_range could not be migrated
+// and that everything else was; the next Up tries again. Functions that are not this release's, because somebody
+// changed them, are put back; of a table it can only say so, with an [ErrDiffers]: the rest is migrated then, too.
+// After any other error the database is as it was before.
 //
 // A database that a newer release has migrated is left as it is, without an error:
 // while that release rolls out, the instances of this one go on working.

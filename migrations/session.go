@@ -25,11 +25,10 @@ const versionTable = "pglimit.goose_db_version"
 //go:embed version_table.sql
 var createVersionTable string
 
-// ownSettings holds for the transaction alone; the lock_timeout, for the wait for another migration. Names in view and function bodies bind in pg_catalog,
-// whatever the caller's search_path. now(), which goose writes into a timestamp without
-// time zone, is UTC, and what goose reads of it is ISO. A server too old for a
-// setting does not need it. Citus changes a table's shards one after another: else it refuses to
-// change another table in the same transaction.
+// ownSettings holds for the transaction alone; the lock_timeout, for the wait for another migration. Names in view and
+// function bodies bind in pg_catalog, whatever the caller's search_path. now(), which goose writes into a timestamp
+// without time zone, is UTC, and what goose reads of it is ISO. A server too old for a setting does not need it. Citus
+// changes a table's shards one after another: else it refuses to change another table in the same transaction.
 const ownSettings = `
 	select pg_catalog.set_config(s.name, s.value, true)
 	from (values
@@ -41,11 +40,10 @@ const ownSettings = `
 
 // session is one transaction on one connection, which has its turn: see takeTurn.
 //
-// goose could lock by itself, with a session lock. Any login may take that, too, and keep it. But its Provider.Up looks for pending
-// migrations without the lock, and makes its version table then, in a schema that is not
-// there yet. It takes and releases the lock for each call. And a session lock taken
-// through PgBouncer in transaction mode stays on a connection that nobody finds again. So
-// goose gets the transaction as its database.
+// goose could lock by itself, with a session lock. Any login may take that, too, and keep it. But its Provider.Up looks
+// for pending migrations without the lock, and makes its version table then, in a schema that is not there yet. It
+// takes and releases the lock for each call. And a session lock taken through PgBouncer in transaction mode stays on a
+// connection that nobody finds again. So goose gets the transaction as its database.
 type session struct {
 	tx    rate.Session
 	goose *goose.Provider

@@ -9,8 +9,8 @@ import (
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
-// takeTurn lets one process migrate at a time, until its transaction ends: it locks the version table, which takes
-// the right to write it. (An advisory lock is any login's to take, and to keep.) Where the table is not there yet, making
+// takeTurn lets one process migrate at a time, until its transaction ends: it locks the version table, which takes the
+// right to write it. (An advisory lock is any login's to take, and to keep.) Where the table is not there yet, making
 // it, or the schema, is what the others wait for.
 //
 // Nobody who decides waits behind a migration that waits for its turn.
@@ -64,9 +64,9 @@ func takeTurn(ctx context.Context, tx rate.Session, o options) error {
 	}
 }
 
-// owners lists what is in the schema, and whose it is, unless that is a role that this one trusts: itself, one whose rights it has, a
-// superuser. A superuser has the rights of all, so it trusts superusers only. For a role that could not
-// have made the schema, it lists nothing: that role does not migrate, or is told by Postgres what it lacks.
+// owners lists what is in the schema, and whose it is, unless that is a role that this one trusts: itself, one whose
+// rights it has, a superuser. A superuser has the rights of all, so it trusts superusers only. For a role that could
+// not have made the schema, it lists nothing: that role does not migrate, or is told by Postgres what it lacks.
 const owners = `
 	select coalesce(pg_catalog.array_agg(pg_catalog.concat(o.what, ' of role ', pg_catalog.quote_ident(r.rolname)) order by o.place, o.what), '{}'), current_user::pg_catalog.text
 	from pg_catalog.pg_namespace n

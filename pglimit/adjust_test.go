@@ -123,7 +123,8 @@ func TestTheShareHoldsForEveryLimit(t *testing.T) {
 	}
 }
 
-// A share that grows holds at once: what was denied by a smaller one is not remembered, nor is a lease spent that was taken by a larger one.
+// A share that grows holds at once: what was denied by a smaller one is not remembered, nor is a lease spent that was
+// taken by a larger one.
 func TestTheShareChanges(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -141,7 +142,8 @@ func TestTheShareChanges(t *testing.T) {
 	})
 }
 
-// A request for more than the share of the burst is denied until the share has grown. In a group, the other buckets may have the tokens.
+// A request for more than the share of the burst is denied until the share has grown. In a group, the other buckets may
+// have the tokens.
 func TestMoreThanTheShareOfTheBurst(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -174,7 +176,8 @@ func TestMoreThanTheShareOfTheBurst(t *testing.T) {
 	})
 }
 
-// What rules grant without asking is granted; what is only observed is not asked about for a request that is denied by the share.
+// What rules grant without asking is granted; what is only observed is not asked about for a request that is denied by
+// the share.
 func TestTheShareAndRules(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -9,8 +9,9 @@ import (
 	"github.com/pglimit/ratelimit/pglimit"
 )
 
-// BenchmarkRules is what 10,000 rules for keys add to a denial that is remembered, where none of them is for the key and where
-// one is, and how much memory they take. The rounds take turns, and the fastest count, so that it says the same on a busy machine.
+// BenchmarkRules is what 10,000 rules for keys add to a denial that is remembered, where none of them is for the key
+// and where one is, and how much memory they take. The rounds take turns, and the fastest count, so that it says the
+// same on a busy machine.
 //
 //	go test ./pglimit -run xxx -bench Rules -benchtime 1000x
 func BenchmarkRules(b *testing.B) {

@@ -21,7 +21,8 @@ import (
 	"github.com/pglimit/ratelimit/strategies/audit"
 )
 
-// rulesOfK are those of the key "k", the strongest first: its own, one for a prefix, one for all keys. One without a limit is none.
+// rulesOfK are those of the key "k", the strongest first: its own, one for a prefix, one for all keys. One without a
+// limit is none.
 type rulesOfK [3]pglimit.LimitRule
 
 // holds says which limit holds for the key at a time, and until when.
@@ -98,7 +99,8 @@ func (l *limitsTable) since(known string) (answer string, rules rulesOfK) {
 	return answer + "}", l.rules
 }
 
-// limitsReader is a process's way to the table: an answer takes up to a second, if it is slow always, and none comes while it is down.
+// limitsReader is a process's way to the table: an answer takes up to a second, if it is slow always, and none comes
+// while it is down.
 type limitsReader struct {
 	driver.Conn
 	table *limitsTable
@@ -154,9 +156,9 @@ func within(ctx context.Context, most time.Duration) bool {
 	return ctx.Err() == nil
 }
 
-// Rules for a key change at random, and expire, while callers of three processes take, with all stages: in no span of time is
-// more granted than the loosest limit grants that held in it or in the two seconds before. If there are outages, of the limits that
-// each process read last.
+// Rules for a key change at random, and expire, while callers of three processes take, with all stages: in no span of
+// time is more granted than the loosest limit grants that held in it or in the two seconds before. If there are
+// outages, of the limits that each process read last.
 func TestNeverOverTheLoosestOfTheLastTwoSeconds(t *testing.T) {
 	t.Parallel()
 	for _, outages := range []bool{false, true} {

@@ -275,8 +275,8 @@ func TestKnownKeysAreBounded(t *testing.T) {
 	}
 }
 
-// A request for a key that is known costs nothing more. After some 50 s without one its row may have been swept: then it is
-// a new key. While the budget is known to be used up, a key that is refused costs a look, and no more.
+// A request for a key that is known costs nothing more. After some 50 s without one its row may have been swept: then
+// it is a new key. While the budget is known to be used up, a key that is refused costs a look, and no more.
 func TestWhatALookCosts(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -280,7 +280,8 @@ func TestObserved(t *testing.T) {
 	}
 }
 
-// What a rule would decide that is only observed is what it decides when it is enforced: whoever asks, and in which way.
+// What a rule would decide that is only observed is what it decides when it is enforced: whoever asks, and in which
+// way.
 func TestObservedIsWhatWouldBeDecided(t *testing.T) {
 	t.Parallel()
 	type calls = func(t *testing.T, l *pglimit.Limiter) []pglimit.Decision
@@ -413,7 +414,8 @@ func reserve(n int64, cancel bool) func(*testing.T, *pglimit.Limiter) []pglimit.
 	}
 }
 
-// What was denied under a rule is recalled without it, if the limit is the same; the decision names the rule that holds.
+// What was denied under a rule is recalled without it, if the limit is the same; the decision names the rule that
+// holds.
 func TestADenialUnderAnotherRuleIsRecalled(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -468,8 +470,8 @@ func TestTheLongestWaitOfARule(t *testing.T) {
 	})
 }
 
-// A rule that cannot be read or kept is an error of the requests for which it holds, that names the row. No hook answers it, and the
-// other rules hold.
+// A rule that cannot be read or kept is an error of the requests for which it holds, that names the row. No hook
+// answers it, and the other rules hold.
 func TestARuleThatCannotBeKept(t *testing.T) {
 	t.Parallel()
 	strategy := picky{pglimittest.Memory()}

@@ -204,7 +204,8 @@ func TestSettle(t *testing.T) {
 	})
 }
 
-// What was granted is given back and settled also when the caller leaves meanwhile, or has left, and it does not wait for ever.
+// What was granted is given back and settled also when the caller leaves meanwhile, or has left, and it does not wait
+// for ever.
 func TestWhoHasLeftSettlesAllTheSame(t *testing.T) {
 	t.Parallel()
 	for name, settle := range map[string]func(ctx context.Context, l *pglimit.Limiter, d pglimit.Decision, r *pglimit.Reservation) error{

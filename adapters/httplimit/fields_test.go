@@ -18,8 +18,8 @@ import (
 	"github.com/pglimit/ratelimit/pglimit/pglimittest"
 )
 
-// The numbers, worked by hand. Whole seconds are told as they are, and a nanosecond more is a second more. Numbers end at
-// 15 digits.
+// The numbers, worked by hand. Whole seconds are told as they are, and a nanosecond more is a second more. Numbers end
+// at 15 digits.
 func TestFieldsOfADecision(t *testing.T) {
 	t.Parallel()
 	const most = 999_999_999_999_999

@@ -11,8 +11,8 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// Start a Chromium without a window, for eight minutes at most and until the test ends. Where there is none, the test is
-// skipped.
+// Start a Chromium without a window, for eight minutes at most and until the test ends. Where there is none, the test
+// is skipped.
 func Start(t *testing.T) context.Context {
 	t.Helper()
 	var path string

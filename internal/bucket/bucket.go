@@ -88,8 +88,8 @@ func (b Row) Ahead(nowNS int64) bool { return b.AtNS > nowNS+StepNS }
 // windowStepNS is the same as in window_step_ns.sql.
 const windowStepNS = int64(24 * time.Hour)
 
-// FarAhead says that the row is of a calendar window, and that the clock has stepped back since by more than windowStepNS. Then
-// the window ends with the caller's.
+// FarAhead says that the row is of a calendar window, and that the clock has stepped back since by more than
+// windowStepNS. Then the window ends with the caller's.
 func (b Row) FarAhead(nowNS int64) bool {
 	return b.InCalendar() && b.AtNS > nowNS+windowStepNS
 }

@@ -58,8 +58,8 @@ func TestWhatADecisionSaysOfLaterRequests(t *testing.T) {
 	})
 }
 
-// Of a bucket that a part is leased of, a decision says too little: what it denies to another request is denied, and comes back then,
-// give or take a token.
+// Of a bucket that a part is leased of, a decision says too little: what it denies to another request is denied, and
+// comes back then, give or take a token.
 func TestWhatADecisionSaysWhileTokensAreLeased(t *testing.T) {
 	t.Parallel()
 	denied := 0

@@ -8,8 +8,8 @@ import (
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
-// Share is the limit with parts/of of its rate and of its burst, both rounded down, but a burst of at least one. parts is
-// from 1 to of.
+// Share is the limit with parts/of of its rate and of its burst, both rounded down, but a burst of at least one. parts
+// is from 1 to of.
 func Share(limit rate.Limit, parts, of int64) rate.Limit {
 	burst, _ := scaled(limit.Burst, parts, of)
 	if limit.Calendar != "" { // all of a window's tokens come back at once

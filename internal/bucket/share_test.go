@@ -10,8 +10,8 @@ import (
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
-// A share is valid, and never more than the share of the rate and of the burst, but for a burst of one; nor is it less by
-// more than rounding.
+// A share is valid, and never more than the share of the rate and of the burst, but for a burst of one; nor is it less
+// by more than rounding.
 func TestAShareOfALimit(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

@@ -21,8 +21,8 @@ import (
 	"testing"
 )
 
-// jar is what Maven Central has: an archive of this machine's binaries, as links, since unpacking megabytes takes seconds.
-// One is a file, whose mode is to be seen.
+// jar is what Maven Central has: an archive of this machine's binaries, as links, since unpacking megabytes takes
+// seconds. One is a file, whose mode is to be seen.
 var jar = sync.OnceValues(func() ([]byte, error) {
 	dir, err := os.MkdirTemp("", "")
 	if err != nil {

@@ -26,8 +26,8 @@ func newLocal(t *testing.T) *local {
 	return &local{bin: folders[0]}
 }
 
-// newPrepared is a server yet to be started, for tests of what comes after initdb, which takes longer than all the rest: its initdb
-// copies a cluster that is made once, and lets anybody in.
+// newPrepared is a server yet to be started, for tests of what comes after initdb, which takes longer than all the
+// rest: its initdb copies a cluster that is made once, and lets anybody in.
 func newPrepared(t *testing.T) *local {
 	t.Helper()
 	needsLocal(t)

@@ -169,9 +169,9 @@ func (s *Server) Stop() error {
 // Restart shuts the server down and starts it again, with the same address, settings and data,
 // and returns once it answers. Until then connections are refused.
 //
-// It is a fast shutdown: clients are disconnected and what they had under way is rolled back. What
-// was committed is kept, and so are the statistics and unlogged tables. It is not a crash (unless a container takes longer
-// than a minute to shut down: then the engine kills it).
+// It is a fast shutdown: clients are disconnected and what they had under way is rolled back. What was committed is
+// kept, and so are the statistics and unlogged tables. It is not a crash (unless a container takes longer than a minute
+// to shut down: then the engine kills it).
 //
 // The context bounds it. After an error the server may be up or down; it can be restarted again,
 // and must be stopped. Of two calls at once, one waits for the other. It returns an error for a PgBouncer,

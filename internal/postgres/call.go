@@ -70,9 +70,9 @@ func (m Manner) Statements(statements ...rate.Statement) []rate.Statement {
 	return statements
 }
 
-// Uncompiled are those of a transaction in this manner that may be slow to plan, but not to run. A statement that is sent
-// for each decision has a plan of its own that is not compiled, whatever the role's settings are: one that needs no node that
-// the planner may be told to avoid, such as a sort or a nested loop.
+// Uncompiled are those of a transaction in this manner that may be slow to plan, but not to run. A statement that is
+// sent for each decision has a plan of its own that is not compiled, whatever the role's settings are: one that needs
+// no node that the planner may be told to avoid, such as a sort or a nested loop.
 func (m Manner) Uncompiled(statements ...rate.Statement) []rate.Statement {
 	if m.Own {
 		statements = append([]rate.Statement{Uncompiled}, statements...)
@@ -80,8 +80,8 @@ func (m Manner) Uncompiled(statements ...rate.Statement) []rate.Statement {
 	return m.Statements(statements...)
 }
 
-// Uncompiled plans the rest of a transaction, which must not be the caller's, for rows that are found by their pages, whatever
-// the role's settings are.
+// Uncompiled plans the rest of a transaction, which must not be the caller's, for rows that are found by their pages,
+// whatever the role's settings are.
 var Uncompiled = rate.Statement{SQL: "select pg_catalog.set_config('jit', 'off', true), pg_catalog.set_config('enable_tidscan', 'on', true)"}
 
 // LockForWrites takes the lock that a write takes, before the first read in the transaction: one
@@ -259,8 +259,8 @@ func Again(ctx context.Context, session rate.Session, tries int, take func() err
 	return again(ctx, passes, tries, take)
 }
 
-// Serialized calls step until ctx ends while Postgres undoes it because another transaction was faster, which it does above
-// READ COMMITTED only. In the caller's transaction it calls it once.
+// Serialized calls step until ctx ends while Postgres undoes it because another transaction was faster, which it does
+// above READ COMMITTED only. In the caller's transaction it calls it once.
 func Serialized(ctx context.Context, session rate.Session, step func() error) error {
 	if !session.Autocommits() {
 		return step()

@@ -12,9 +12,9 @@ import (
 //go:embed differs.sql
 var Differs string
 
-// built has a line for each thing that the migrations make: its sum and its name. Before the name stands "?" if it comes with the
-// optional exclusion_range, and "+" if it is the function of distributed tables, see migrations.Distribute. A test writes it (see
-// docs/development.md).
+// built has a line for each thing that the migrations make: its sum and its name. Before the name stands "?" if it
+// comes with the optional exclusion_range, and "+" if it is the function of distributed tables, see
+// migrations.Distribute. A test writes it (see docs/development.md).
 //
 //go:embed built.txt
 var built string

@@ -22,7 +22,8 @@ import (
 //
 //	{"key":"user:42","at":"2026-05-04T12:00:00.25Z","tokens":3,"granted":3,"limit":"100/1m burst 20"}
 //
-// Key, At and Limit are required, and so is Granted, unless the outcome is Unknown. Other fields of the line are ignored.
+// Key, At and Limit are required, and so is Granted, unless the outcome is Unknown. Other fields of the line are
+// ignored.
 type Record struct {
 	Limiter string `json:"limiter,omitempty"` // a bucket is a Limiter and a Key
 	Key     string `json:"key"`
@@ -93,8 +94,8 @@ func (l *Limit) UnmarshalText(text []byte) (err error) {
 	return err
 }
 
-// Answered is the record with an answer: with the decision, or Unknown after an error, unless that says that nothing was
-// taken: then it asks for nothing.
+// Answered is the record with an answer: with the decision, or Unknown after an error, unless that says that nothing
+// was taken: then it asks for nothing.
 func (r Record) Answered(d rate.Decision, err error) Record {
 	switch {
 	case errors.Is(err, rate.ErrNothingTaken):

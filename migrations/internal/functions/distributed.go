@@ -50,8 +50,8 @@ var onNodes = [...]struct {
 	},
 }
 
-// GenerateDistributed returns the text of the functions of distributed tables, made of the folder functions in the folder
-// migrations, and of its folder citus.
+// GenerateDistributed returns the text of the functions of distributed tables, made of the folder functions in the
+// folder migrations, and of its folder citus.
 func GenerateDistributed(migrations string) (string, error) {
 	plain, err := read(filepath.Join(migrations, "functions"))
 	if err != nil {

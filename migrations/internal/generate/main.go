@@ -1,5 +1,5 @@
-// Command generate writes the migration of functions, and those of distributed tables, from the files in the folder functions.
-// "go generate ./migrations" runs it.
+// Command generate writes the migration of functions, and those of distributed tables, from the files in the folder
+// functions. "go generate ./migrations" runs it.
 package main
 
 import (

@@ -211,8 +211,8 @@ func TestARefundOfPartOfARequest(t *testing.T) {
 	})
 }
 
-// A request behind one that is sent for the same bucket is sent too, whatever the memory knows: what it is told depends on
-// what that one takes.
+// A request behind one that is sent for the same bucket is sent too, whatever the memory knows: what it is told depends
+// on what that one takes.
 func TestTheMemoryKeepsTheOrderOfABucketsRequests(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -181,8 +181,8 @@ func TestALoneCallerWhoseGoroutineEnds(t *testing.T) {
 	})
 }
 
-// Some of those who waited have their answers already: from the memory, from a call for their bucket alone, or they wait
-// in the lane of a held row. Who is left leaves, and the call is given up.
+// Some of those who waited have their answers already: from the memory, from a call for their bucket alone, or they
+// wait in the lane of a held row. Who is left leaves, and the call is given up.
 func TestACallIsGivenUpThoughOthersWereAnsweredMeanwhile(t *testing.T) {
 	t.Parallel()
 	locked := fmt.Errorf("%w: %w", rate.ErrLocked, rate.ErrNothingTaken)

@@ -63,7 +63,8 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// A row that is not understood is a rule that says so, and the others are read. An answer that is not understood is an error.
+// A row that is not understood is a rule that says so, and the others are read. An answer that is not understood is an
+// error.
 func TestParseRefuses(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -97,7 +98,8 @@ func TestParseRefuses(t *testing.T) {
 	}
 }
 
-// A rule that expires lies over the permanent one for the same keys, whichever comes first, and ends also while the table cannot be read.
+// A rule that expires lies over the permanent one for the same keys, whichever comes first, and ends also while the
+// table cannot be read.
 func TestATemporaryRuleLiesOverThePermanentOne(t *testing.T) {
 	t.Parallel()
 	soon := time.Now().Add(-time.Second)
@@ -163,7 +165,8 @@ func TestUnchangedRulesKeepTheirIdentity(t *testing.T) {
 	}
 }
 
-// A set without what has expired is read anew: the table may know better. An answer without rules is the same set, by a newer clock.
+// A set without what has expired is read anew: the table may know better. An answer without rules is the same set, by a
+// newer clock.
 func TestExpiredRulesAreAskedForAgain(t *testing.T) {
 	t.Parallel()
 	const answer = `{"stamp": "[1]", "version": 1, "now": 100, "rules": [{"id": 1, "limiter": "api", "action": "deny", "note": "n", "expires": 50}]}`

@@ -9,8 +9,8 @@ import (
 	"github.com/pglimit/ratelimit/strategies/internal/window"
 )
 
-// What a decision says of a later request, for as many tokens or others, is what the row says then, or less: never tokens
-// that are not there, and a denial only with what it would be told.
+// What a decision says of a later request, for as many tokens or others, is what the row says then, or less: never
+// tokens that are not there, and a denial only with what it would be told.
 func TestLaterAgreesWithTheRow(t *testing.T) {
 	t.Parallel()
 	random := rand.New(rand.NewPCG(1, 3))

@@ -33,9 +33,9 @@ type mix struct {
 // lease that somebody holds, who counts passed time.
 type lease struct{ n, spent, until, realUntil int64 }
 
-// history is a random one: up to three limits side by side on one key (a rolling deploy),
-// takes and, as the mix says, reservations, leases that are spent at any time before they expire,
-// settled or abandoned, refunds, and a clock that steps. What was reserved is used when it is due. It returns the tokens granted too many.
+// history is a random one: up to three limits side by side on one key (a rolling deploy), takes and, as the mix says,
+// reservations, leases that are spent at any time before they expire, settled or abandoned, refunds, and a clock that
+// steps. What was reserved is used when it is due. It returns the tokens granted too many.
 func history(seed uint64, m mix, f fault, length int) int64 {
 	r := rand.New(rand.NewPCG(seed, 7))
 	pick := func(from ...int64) int64 { return from[r.IntN(len(from))] }

@@ -21,8 +21,9 @@ func operation(l line) porcupine.Operation {
 	return op
 }
 
-// counter is a bucket that does not refill in the time of a run: what is left only falls. A grant needs that so many are
-// left, and a denial that they are not. The order that porcupine looks for must fit the times of questions and answers.
+// counter is a bucket that does not refill in the time of a run: what is left only falls. A grant needs that so many
+// are left, and a denial that they are not. The order that porcupine looks for must fit the times of questions and
+// answers.
 var counter = porcupine.Model{
 	Init: func() any { return counterLimit.Burst },
 	Step: func(state, _, output any) (bool, any) {

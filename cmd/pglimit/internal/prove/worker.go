@@ -58,7 +58,8 @@ type task struct {
 	Timeout                time.Duration // of a decision
 }
 
-// line is what a worker tells of a request: before it is sent, with an outcome that is Unknown, and once it is answered.
+// line is what a worker tells of a request: before it is sent, with an outcome that is Unknown, and once it is
+// answered.
 type line struct {
 	audit.Record
 	Call   uint64 `json:"call"`            // the same before and after

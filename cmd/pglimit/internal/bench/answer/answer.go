@@ -90,8 +90,8 @@ func auditOf(runs []result.Run) (sum Audit) {
 // recommended beside others.
 func Published(strategy string) bool { return strings.HasPrefix(strategy, "published_") }
 
-// fewRounds is the number of rounds below which a range says little: those of two rounds each do not overlap in one case
-// of three by chance.
+// fewRounds is the number of rounds below which a range says little: those of two rounds each do not overlap in one
+// case of three by chance.
 const fewRounds = 3
 
 // singleRun is the difference that single runs may have by chance.

@@ -168,8 +168,8 @@ func failed(row result.Row) float64 {
 	return float64(failed) / float64(max(1, all))
 }
 
-// faultsOf a strategy, in words. Failures are a fault if they are most requests, or more than one in a thousand and three
-// times as many as those of the strategy with the least: a restart of the server is nobody's fault.
+// faultsOf a strategy, in words. Failures are a fault if they are most requests, or more than one in a thousand and
+// three times as many as those of the strategy with the least: a restart of the server is nobody's fault.
 func faultsOf(s result.Scenario, row result.Row, least float64) (list []string) {
 	var over, undue, tooMany int64
 	for _, run := range row.Runs {

@@ -34,7 +34,8 @@ type span struct {
 	from, to  float64   // places of both ends
 }
 
-// newSpan around the figures, of which at least one can be drawn. exact ends where they end; otherwise at the next tick.
+// newSpan around the figures, of which at least one can be drawn. exact ends where they end; otherwise at the next
+// tick.
 func newSpan(scale Scale, figures []float64, exact bool) span {
 	s := span{scale: scale, low: math.Inf(1), high: math.Inf(-1)}
 	for _, f := range figures {

@@ -138,7 +138,8 @@ func server(r result.Report) map[string]string {
 	return all
 }
 
-// differing fields of two values, by the names that they have in the JSON: a field that is added there is compared here.
+// differing fields of two values, by the names that they have in the JSON: a field that is added there is compared
+// here.
 func differing[T any](what string, old, now T) (list []string) {
 	a, b := fields(old), fields(now)
 	names := maps.Clone(a)

@@ -161,8 +161,8 @@ type Condition struct {
 
 const operators = "< <= = >= > !="
 
-// Parse reads a condition: a metric, an operator, a value. Spaces do not matter. The error names the text, the part that
-// is wrong, and what is allowed.
+// Parse reads a condition: a metric, an operator, a value. Spaces do not matter. The error names the text, the part
+// that is wrong, and what is allowed.
 func Parse(text string) (c Condition, err error) {
 	fail := func(format string, args ...any) (Condition, error) {
 		return Condition{}, fmt.Errorf("%q: %s", text, fmt.Sprintf(format, args...))
@@ -197,8 +197,8 @@ func Parse(text string) (c Condition, err error) {
 	return c, nil
 }
 
-// Check returns a line for each run that meets the condition, in the order of the runs. So do a figure that is not known,
-// and a report without any run: neither shows that all is well.
+// Check returns a line for each run that meets the condition, in the order of the runs. So do a figure that is not
+// known, and a report without any run: neither shows that all is well.
 func (c Condition) Check(r result.Report) (met []string) {
 	if len(r.Runs) == 0 {
 		return []string{c.metric.name + " is not known: nothing was run"}

@@ -60,9 +60,9 @@ func (g Group) Row(strategy string) (Row, bool) {
 	return g.Rows[i], true
 }
 
-// Figure is one figure of several runs. Median is the lower of the two in the middle. Low and High are the range in which
-// the median of many more runs would lie in about four of five cases: of fewer than five runs all of them, of ten the
-// middle six.
+// Figure is one figure of several runs. Median is the lower of the two in the middle. Low and High are the range in
+// which the median of many more runs would lie in about four of five cases: of fewer than five runs all of them, of ten
+// the middle six.
 type Figure struct {
 	Median, Low, High float64
 	Runs              int

@@ -49,7 +49,8 @@ func loads() []Scenario {
 	}
 }
 
-// suite is the default run: four loads, and three of them with the default stages. Partners are denied as many keys are.
+// suite is the default run: four loads, and three of them with the default stages. Partners are denied as many keys
+// are.
 func suite() []Scenario {
 	all := loads()[:4]
 	return append(all, staged(all[0]), staged(all[1]), staged(all[2]))

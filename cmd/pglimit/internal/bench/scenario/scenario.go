@@ -87,8 +87,8 @@ type Cost struct {
 	Share  float64 `yaml:"share"` // of all Shares together
 }
 
-// Phase is a stretch of the load. From and To are arrivals per second in all; where they differ the rate changes evenly.
-// Both zero: a closed loop, in which each caller asks again when it has its answer.
+// Phase is a stretch of the load. From and To are arrivals per second in all; where they differ the rate changes
+// evenly. Both zero: a closed loop, in which each caller asks again when it has its answer.
 type Phase struct {
 	From, To float64
 	Length   time.Duration

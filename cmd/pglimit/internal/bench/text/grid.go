@@ -56,8 +56,9 @@ func wrap(s string, indent int) (lines []string) {
 // gap between columns.
 const gap = 2
 
-// grid lays out a head and rows, the first column to the left and the others to the right. A row of one cell is a heading.
-// Names in the head are broken after underscores where that saves room, and columns that do not fit go on below.
+// grid lays out a head and rows, the first column to the left and the others to the right. A row of one cell is a
+// heading. Names in the head are broken after underscores where that saves room, and columns that do not fit go on
+// below.
 func grid(head []string, rows [][]string) (lines []string) {
 	wide := make([]int, len(head)) // of the cells below the head
 	for _, row := range rows {

@@ -19,8 +19,8 @@ func Scenarios(all []result.Scenario) string {
 	return paragraphs(said...)
 }
 
-// Capacity says how much each strategy can do: the highest arrival rate with p99 under the bound, and what a closed loop
-// of more and more callers gets.
+// Capacity says how much each strategy can do: the highest arrival rate with p99 under the bound, and what a closed
+// loop of more and more callers gets.
 func Capacity(r result.Report) string {
 	if len(r.Capacity) == 0 {
 		return ""
