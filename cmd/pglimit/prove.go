@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -86,11 +87,11 @@ func (a *app) prove(cmd *cobra.Command, config prove.Config, out string) (err er
 	if err != nil {
 		return err
 	}
-	config.Worker, config.Pictures = []string{self, "prove-worker"}, strings.TrimSuffix(cmp.Or(out, "prove"), ".jsonl")
+	config.Worker, config.Pictures = []string{self, "prove-worker"}, strings.TrimSuffix(cmp.Or(out, filepath.Join(os.TempDir(), fmt.Sprintf("pglimit-prove-%d", config.Seed))), ".jsonl")
 	if out != "" {
-		file, err := os.Create(out)
-		if err != nil {
-			return fmt.Errorf("--out: %w", err)
+		file, failed := os.Create(out)
+		if failed != nil {
+			return fmt.Errorf("--out: %w", failed)
 		}
 		buffer := bufio.NewWriterSize(file, 1<<16)
 		defer func() { err = errors.Join(err, buffer.Flush(), file.Close()) }()

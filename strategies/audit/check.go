@@ -175,7 +175,7 @@ func (w *walk) grant(e entry) {
 
 func (w *walk) deny(e entry, maybe int64, report *Report) {
 	w.settle(e.at)
-	if w.owes.tokens > uint64(w.burst) || maybe > w.burst {
+	if w.owes.tokens > uint64(w.burst) || maybe > w.burst || e.n > w.burst {
 		return
 	}
 	spare := w.burst - int64(w.owes.tokens) - maybe - e.n // less a part of a token

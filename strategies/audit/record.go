@@ -94,14 +94,17 @@ func (l *Limit) UnmarshalText(text []byte) (err error) {
 	return err
 }
 
-// Answered is the record with an answer: with the decision, or Unknown after an error, unless that says that nothing
-// was taken: then it asks for nothing.
+// Answered is the record with an answer: with the decision, or Unknown after an error. It asks for nothing if nothing
+// was taken and nothing denied: so says [rate.ErrNothingTaken], and so it is of what a rule or a fallback answers.
 func (r Record) Answered(d rate.Decision, err error) Record {
 	switch {
 	case errors.Is(err, rate.ErrNothingTaken):
 		r.Tokens = 0
 	case err != nil:
 		r.Unknown = true
+	case d.Source.IsFree(), d.Source == rate.FromFallback, d.Allowed && d.Granted == 0:
+		// Nothing was charged, Postgres was not asked, or it had the tokens and others of its group fell.
+		r.Tokens, r.Granted = 0, 0
 	default:
 		e := FromDecision(r.Tokens, r.Unit, d)
 		r.At, r.Tokens, r.Granted, r.Contended, r.Delay = Time(e.At), e.Wanted, e.Granted, e.Contended, d.Delay
@@ -141,7 +144,8 @@ type logged struct {
 
 // byID is a request that may have been sent several times.
 type byID struct {
-	at      Time // of its grant; 0: it has none
+	granted bool
+	at      Time // of its grant
 	unknown []Event
 }
 
@@ -187,6 +191,9 @@ func (l *Log) Add(r Record) error {
 	if r.Rule != "" && r.Rule != RuleWindow {
 		return fmt.Errorf("rule is %q: it must be %q, or left out", r.Rule, RuleWindow)
 	}
+	if r.At > math.MaxInt64/2 || r.Delay > math.MaxInt64/4 {
+		return errors.New("at and delay_ns must be nanoseconds within a hundred years")
+	}
 	if r.Tokens < 0 || r.Unit < 0 || r.Granted < 0 || r.Returned < 0 || r.Returned > r.Granted || r.Delay < 0 {
 		return errors.New("tokens, unit, granted, returned and delay_ns must not be negative, nor returned more than granted")
 	}
@@ -213,7 +220,7 @@ func (b *logged) add(r Record) {
 		held = &Held{Limit: r.Limit.Limit, From: at, To: at}
 		b.limits[r.Limit.Limit] = held
 	}
-	held.From, held.To = min(held.From, at), max(held.To, at)
+	held.From, held.To = min(held.From, at), max(held.To, at+int64(r.Delay))
 	if r.Unknown { // it may bind later
 		held.To = math.MaxInt64
 	}
@@ -228,12 +235,12 @@ func (b *logged) add(r Record) {
 		case r.Unknown:
 			once.unknown = append(once.unknown, e)
 			return
-		case once.at == r.At:
+		case once.granted && once.at == r.At:
 			return
-		case once.at != 0:
+		case once.granted:
 			b.twice += r.Granted
 		}
-		once.at = r.At
+		once.granted, once.at = true, r.At
 	}
 	b.taken.Add(e)
 	if !e.Unknown {
@@ -281,8 +288,9 @@ func (l *Log) Check() []Judged {
 
 func (b *logged) check() (Report, int64) {
 	taken := b.taken
+	taken.unknown = slices.Clone(taken.unknown)
 	for _, once := range b.ids {
-		if once.at == 0 { // else it is known
+		if !once.granted { // else it is known
 			for _, e := range once.unknown {
 				taken.Add(e)
 			}

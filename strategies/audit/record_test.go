@@ -117,6 +117,11 @@ func TestRecords(t *testing.T) {
 		"what was reserved is used later":    {[]string{line(1, 10, 10, ""), line(1, 5, 5, `,"delay_ns":500000000`), line(2, 1, 0, "")}, 0, 0, 0},
 		"but not too soon":                   {[]string{line(1, 10, 10, ""), line(1, 5, 5, `,"delay_ns":400000000`)}, 1, 0, 0},
 		"the looser of two limits":           {[]string{line(1, 10, 10, ""), `{"key":"k","at":2,"granted":2,"limit":"20/s"}`, line(3, 8, 8, "")}, 0, 0, 0},
+		"when reserved tokens are used": {[]string{
+			`{"key":"k","at":1,"granted":1,"limit":"20/s"}`, line(3*second, 10, 10, ""), line(3*second, 5, 5, `,"delay_ns":500000000`),
+		}, 0, 0, 0},
+		"an ID of the year 1970": {[]string{line(0, 10, 10, `,"id":"a"`), line(1, 10, 10, "")}, 10, 0, 0},
+		"more than anybody has":  {[]string{line(1, 10, 10, ""), line(1, 5, 0, `,"unknown":true`), line(2, 1<<62, 0, "")}, 0, 0, 0},
 		"while it holds": {[]string{
 			`{"key":"k","at":2,"granted":1,"limit":"20/s"}`, line(3*second, 10, 10, ""), line(3*second+1, 1, 1, ""),
 		}, 1, 0, 0},
@@ -129,6 +134,9 @@ func TestRecords(t *testing.T) {
 			t.Fatalf("%s: %v", name, err)
 		}
 		j := log.Check()[0]
+		if again := log.Check()[0]; again.String() != j.String() {
+			t.Errorf("%s: %v, and asked again %v", name, j, again)
+		}
 		if j.Over.Tokens != test.over || j.NotDueTotal != test.undue || j.Twice != test.twice || j.OK() != (test.over+test.undue+test.twice == 0) {
 			t.Errorf("%s: twice %d, %v", name, j.Twice, j.Report)
 		}
@@ -147,6 +155,13 @@ func TestAnswered(t *testing.T) {
 	d := rate.Decision{Allowed: true, Granted: 3, At: time.Unix(0, start), Delay: 5, Limit: rate.PerSecond(2)}
 	if r := asked.Answered(d, nil); r.Granted != 3 || int64(r.At) != start || r.Delay != 5 || r.Limit.Limit != d.Limit {
 		t.Error(r)
+	}
+	for _, free := range []rate.Decision{
+		{Allowed: true, Granted: 3, Source: rate.FromRule}, {Allowed: true, Granted: 3, Source: rate.FromFallback}, {Allowed: true, At: time.Unix(9, 0)},
+	} {
+		if r := asked.Answered(free, nil); r.Tokens != 0 || r.Granted != 0 || r.At != 7 {
+			t.Errorf("%+v: %+v", free, r)
+		}
 	}
 }
 

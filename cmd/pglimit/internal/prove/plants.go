@@ -56,6 +56,7 @@ const (
 	plantSchema   = "planted"
 	plantCallers  = 16
 	plantPatience = 20 * time.Second
+	plantEnough   = 500 // decisions of the product as it is, several times what it takes to catch one that is not
 )
 
 func takeOne(ctx context.Context, pool *pgxpool.Pool, r rate.Request) ([]rate.Decision, error) {
@@ -104,10 +105,8 @@ func (p *prover) plant(ctx context.Context, i int, planted *Plant) error {
 		return err
 	}
 	defer pool.Close()
-	enough := plantPatience
 	switch of.file {
 	case "":
-		enough = time.Second
 	case plantSchema:
 		err = published.Create(ctx, postgres.OnPool(pool), plantSchema)
 	default:
@@ -117,7 +116,7 @@ func (p *prover) plant(ctx context.Context, i int, planted *Plant) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, enough)
+	ctx, cancel := context.WithTimeout(ctx, plantPatience)
 	defer cancel()
 	var mu sync.Mutex
 	var asked int64
@@ -146,7 +145,7 @@ func (p *prover) plant(ctx context.Context, i int, planted *Plant) error {
 	}
 	for ; ctx.Err() == nil; pass(ctx, 100*time.Millisecond) {
 		mu.Lock()
-		if over(len(events)) > 0 {
+		if over(len(events)) > 0 || !planted.Planted && asked > plantEnough {
 			cancel()
 		}
 		mu.Unlock()

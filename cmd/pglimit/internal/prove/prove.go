@@ -310,7 +310,10 @@ func (p *prover) replace(ctx context.Context, i int) (err error) {
 	_ = old.cmd.Process.Kill()
 	<-old.read
 	_ = old.cmd.Wait()
-	p.children[i], err = p.start(ctx, old.id+p.Processes)
+	started, err := p.start(ctx, old.id+p.Processes)
+	if err == nil {
+		p.children[i] = started
+	}
 	return err
 }
 

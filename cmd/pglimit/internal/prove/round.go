@@ -93,7 +93,8 @@ func (r *round) judge(f *Fault, owed int64) (findings []string) {
 	}
 	for _, j := range r.log.Check() {
 		if r.steps() { // one more burst, and when a grant was made is known to within the time that its call took
-			j.Over.Tokens = max(0, j.Over.Tokens-2*orgLimit.Burst-f.Slowest/int64(apiLimits["a"].Token()))
+			limit := loosest[j.Limiter]
+			j.Over.Tokens = max(0, j.Over.Tokens-2*limit.Burst-f.Slowest/int64(limit.Token()))
 		}
 		f.Over += j.Over.Tokens + j.Twice
 		f.Undue += j.NotDueTotal

@@ -38,7 +38,10 @@ var (
 	waitLimit     = pglimit.PerSecond(20).WithBurst(6)
 	looseLimit    = pglimit.PerSecond(50).WithBurst(20) // of the limiter "changing", unless a rule says tightLimit
 	tightLimit    = pglimit.PerSecond(10).WithBurst(5)
-	counterLimit  = pglimit.Every(24 * time.Hour).WithBurst(100) // does not refill in the time of a run
+	counterLimit  = pglimit.Every(1000 * time.Hour).WithBurst(100) // does not refill in the time of a run
+	loosest       = map[string]pglimit.Limit{                      // by limiter
+		"api": apiLimits["a"], "org": orgLimit, "leased": leasedLimit, "wait": waitLimit, "changing": looseLimit, "counter": counterLimit,
+	}
 )
 
 const (
@@ -277,9 +280,7 @@ func (c *caller) send(requests []pglimit.Request, do func() ([]pglimit.Decision,
 			continue
 		}
 		d := decisions[i]
-		if l.Record = l.Answered(d, nil); d.Allowed && d.Granted == 0 { // one of a denied group that had the tokens
-			l.Tokens = 0
-		}
+		l.Record = l.Answered(d, nil)
 		if changed != nil {
 			changed(l, d)
 		}

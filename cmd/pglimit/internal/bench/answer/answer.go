@@ -60,6 +60,9 @@ func Of(r result.Report) Answer {
 	for _, g := range r.Groups() {
 		a.Loads = append(a.Loads, loadOf(g, a.Strategies))
 	}
+	for _, l := range a.Loads {
+		l.mark(a.eligible())
+	}
 	switch {
 	case len(r.Capacity) > 0:
 		a.ofCapacity(r.Capacity)

@@ -63,6 +63,14 @@ func TestChoice(t *testing.T) {
 			report(rounds{"upsert": {100, 200, 300}, "token_bucket": {10, 20, 30}}, rounds{"upsert": {100, 101, 102}}),
 			"", "", "No answer: the rounds lie too far apart", "In 2 of 3 cells the rounds differ by more than half",
 		},
+		"who has a fault elsewhere is no measure": {
+			func() result.Report {
+				r := report(rounds{"upsert": {200}, "token_bucket": {100}, "sliding_log": {900}}, rounds{"upsert": {100}, "token_bucket": {101}, "sliding_log": {50}})
+				r.Runs[len(r.Runs)-1].Audit.DenialsNotDue = 1
+				return r
+			}(),
+			"upsert", "token_bucket", "Take upsert: up to 2.0 × the grants/s of token_bucket, the next best", "in 2 of 2 loads",
+		},
 		"one strategy":                 {report(rounds{"upsert": {100}}), "upsert", "", "Only upsert was run", `It made 100 grants/s in "a"`},
 		"published ones are beside us": {report(rounds{"upsert": {100}, "published_upsert": {900}}), "upsert", "", "Take upsert: all others had faults", "100 grants/s"},
 		"nothing was run":              {result.Report{}, "", "", "", ""},
@@ -148,6 +156,13 @@ func TestAuditOfAllRuns(t *testing.T) {
 func TestCapacityHasTheHighestRate(t *testing.T) {
 	t.Parallel()
 	if a := answer.Of(resulttest.Capacity()); a.Take != "token_bucket" || !strings.HasPrefix(a.Headline, "token_bucket keeps p99 under 10 ms up to the highest rate, ") {
+		t.Errorf("%q: %q", a.Take, a.Headline)
+	}
+	over := resulttest.Capacity()
+	for i := range over.Capacity {
+		over.Capacity[i].Sweep[0].OverTokens = 1
+	}
+	if a := answer.Of(over); a.Take != "" || a.Headline != "No strategy can be recommended: all had faults" {
 		t.Errorf("%q: %q", a.Take, a.Headline)
 	}
 }

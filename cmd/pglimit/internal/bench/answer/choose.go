@@ -62,8 +62,8 @@ func (a *Answer) noise() string {
 		"figures do not say which strategy is faster. Run it again when the machine is quiet, or with --repeat 10.", apart, cells)
 }
 
-// ranked are the strategies that may be recommended, the one to take first.
-func (a *Answer) ranked() (names []string) {
+// eligible are the strategies that may be recommended.
+func (a *Answer) eligible() (names []string) {
 	ours := slices.ContainsFunc(a.Strategies, func(name string) bool { return !Published(name) })
 	for _, name := range a.Strategies {
 		faulty := slices.ContainsFunc(a.Loads, func(l Load) bool { return l.Cell(name).Faulty })
@@ -71,6 +71,12 @@ func (a *Answer) ranked() (names []string) {
 			names = append(names, name)
 		}
 	}
+	return names
+}
+
+// ranked are the eligible strategies, the one to take first.
+func (a *Answer) ranked() []string {
+	names := a.eligible()
 	slices.SortStableFunc(names, func(x, y string) int {
 		ahead, other := a.ahead(x), a.ahead(y)
 		if ahead == other && (x == Default || y == Default) {
@@ -197,7 +203,15 @@ func (a *Answer) by(l Load, ratio float64) string {
 }
 
 func (a *Answer) ofCapacity(found []result.Capacity) {
-	best := slices.MaxFunc(found, func(x, y result.Capacity) int { return cmp.Compare(x.Rate, y.Rate) })
+	exact := slices.DeleteFunc(slices.Clone(found), func(c result.Capacity) bool {
+		over := func(p result.CapacityPoint) bool { return p.OverTokens > 0 }
+		return slices.ContainsFunc(c.Sweep, over) || slices.ContainsFunc(c.Probes, over)
+	})
+	if len(exact) == 0 {
+		a.Headline = "No strategy can be recommended: all had faults"
+		return
+	}
+	best := slices.MaxFunc(exact, func(x, y result.Capacity) int { return cmp.Compare(x.Rate, y.Rate) })
 	if best.Rate == 0 || math.IsNaN(best.Rate) {
 		a.Headline = "No strategy kept p99 under " + format.Micros(best.P99Bound)
 		return

@@ -33,7 +33,7 @@ type Cell struct {
 	Figure   result.Figure
 	P99      result.Figure // of grants, denials or decisions, as the figure. Microseconds
 
-	Best   bool // the best median of those without a fault
+	Best   bool // the best median of those that may be recommended
 	Close  bool // too close to the best to call
 	Faulty bool // it decided wrongly, or failed often
 
@@ -73,7 +73,6 @@ func loadOf(g result.Group, strategies []string) Load {
 		}
 		l.Cells = append(l.Cells, c)
 	}
-	l.mark()
 	return l
 }
 
@@ -111,12 +110,13 @@ func (l Load) p99(run result.Run) float64 {
 	return latency.Known(latency.P99)
 }
 
-// mark the best, and those that are too close to it.
-func (l Load) mark() {
+// mark the best of the eligible strategies, and those that are too close to it.
+func (l Load) mark(eligible []string) {
+	may := func(c *Cell) bool { return c.Ran && slices.Contains(eligible, c.Strategy) }
 	var best *Cell
 	for i := range l.Cells {
 		c := &l.Cells[i]
-		if c.Ran && !c.Faulty && c.Figure.Runs > 0 && (best == nil || l.better(*c, *best)) {
+		if may(c) && c.Figure.Runs > 0 && (best == nil || l.better(*c, *best)) {
 			best = c
 		}
 	}
@@ -126,7 +126,7 @@ func (l Load) mark() {
 	best.Best = true
 	for i := range l.Cells {
 		c := &l.Cells[i]
-		c.Close = c != best && c.Ran && !c.Faulty && c.Contended == best.Contended && TooClose(c.Figure, best.Figure)
+		c.Close = c != best && may(c) && c.Contended == best.Contended && TooClose(c.Figure, best.Figure)
 	}
 }
 

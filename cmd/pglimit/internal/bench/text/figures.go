@@ -202,7 +202,7 @@ func figures(g result.Group) (all []figure) {
 		sum("granted tokens", false, func(run result.Run) float64 { return float64(run.Granted) })
 	}
 	sum("denied", writeUp, func(run result.Run) float64 { return float64(run.Denied) })
-	sum("contended", true, func(run result.Run) float64 { return when(run.Contended > 0, float64(run.Contended)) })
+	sum("contended", true, func(run result.Run) float64 { return float64(run.Contended) })
 	sum("failed", true, func(run result.Run) float64 { return float64(run.Failed()) })
 	for _, kind := range errorKinds(g) {
 		sum("  "+kind, false, func(run result.Run) float64 { return float64(run.Errors[kind]) })

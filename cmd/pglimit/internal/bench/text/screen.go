@@ -2,6 +2,7 @@ package text
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -120,7 +121,10 @@ func loads(a answer.Answer) []string {
 
 // millis are milliseconds; from memory it is less than a microsecond.
 func millis(us float64) string {
-	if us < 10 {
+	switch {
+	case math.IsNaN(us):
+		return "-"
+	case us < 10:
 		return "<0.01"
 	}
 	return format.Number(us / 1000)

@@ -2,6 +2,7 @@ package wire
 
 import (
 	"net"
+	"os"
 	"sync/atomic"
 	"time"
 )
@@ -23,6 +24,7 @@ type conn struct {
 	asked atomic.Bool  // something was written, and nothing read since
 	trips atomic.Int64 // all of them
 	setUp atomic.Int64 // how many of the trips were before ready, or settingUp
+	until atomic.Int64 // the deadline of reads, in milliseconds since 1970; 0: none
 	_     [64]byte
 }
 
@@ -35,13 +37,34 @@ func (c *conn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	if n > 0 && c.answered() {
 		// The whole latency lies between the server's answer and the caller. For the server it is the same as if half
-		// of it lay before the question. Who gives up meanwhile is heard when it is over.
-		if c.latency > 0 {
-			Nanosleep(c.latency)
+		// of it lay before the question. Who gives up meanwhile is heard when it is over; pgx closes the connection then.
+		for due := time.Now().Add(c.latency); c.latency > 0 && time.Now().Before(due); {
+			Nanosleep(time.Until(due))
+		}
+		if until := c.until.Load(); until != 0 && c.latency > 0 && time.Now().UnixMilli() > until {
+			return 0, os.ErrDeadlineExceeded
 		}
 		c.trips.Add(1)
 	}
 	return n, err
+}
+
+func (c *conn) SetDeadline(t time.Time) error {
+	c.readUntil(t)
+	return c.Conn.SetDeadline(t)
+}
+
+func (c *conn) SetReadDeadline(t time.Time) error {
+	c.readUntil(t)
+	return c.Conn.SetReadDeadline(t)
+}
+
+func (c *conn) readUntil(t time.Time) {
+	if t.IsZero() {
+		c.until.Store(0)
+		return
+	}
+	c.until.Store(t.UnixMilli()) // of the year 1, too, which pgx takes
 }
 
 // ask comes before the write: the answer may be read before the write returns.

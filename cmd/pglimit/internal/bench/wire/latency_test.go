@@ -49,6 +49,18 @@ func TestLatencyAddsUp(t *testing.T) {
 	}
 }
 
+// A time limit that is shorter than the latency is one.
+func TestATimeLimitBelowTheLatency(t *testing.T) {
+	t.Parallel()
+	pool, _ := open(t, serverURL(t), 1, 300*time.Millisecond)
+	must(t, pool.Ping(t.Context()))
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if _, err := pool.Exec(ctx, "select 1", pgx.QueryExecModeSimpleProtocol); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("%v, want %v", err, context.DeadlineExceeded)
+	}
+}
+
 // Dialling waits too, and no longer than the context.
 func TestCancelledWhileDialling(t *testing.T) {
 	t.Parallel()
