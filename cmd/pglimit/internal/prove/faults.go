@@ -3,6 +3,7 @@
 package prove
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -52,11 +53,17 @@ var faults = []fault{
 		return p.server.signal(syscall.SIGCONT, false)
 	}},
 	{"backend killed", "kill -9, all recover", func(ctx context.Context, p *prover) error {
-		pids, err := p.server.backends(ctx)
-		if err == nil && len(pids) > 0 {
-			err = p.server.command("kill", "-9", pids[p.random.IntN(len(pids))]).Run()
+		var err error
+		for range 100 { // one may have ended by itself
+			var pids []string
+			if pids, err = p.server.backends(ctx); err == nil && len(pids) > 0 {
+				if err = p.server.command("kill", "-9", pids[p.random.IntN(len(pids))]).Run(); err == nil {
+					return nil
+				}
+			}
+			pass(ctx, 10*time.Millisecond)
 		}
-		return err
+		return cmp.Or(err, ctx.Err())
 	}},
 	{"disk full", "no room: PANIC", func(ctx context.Context, p *prover) error {
 		pids, err := p.server.backends(ctx)

@@ -83,8 +83,10 @@ type prover struct {
 	mu      sync.Mutex
 	rounds  []*round
 	permits []line
-	decided int64
-	failed  error
+
+	lockedOut []string // findings
+	decided   int64
+	failed    error
 }
 
 // Run starts a server and processes, and injects faults one after another. The error says that there is no verdict.
@@ -166,8 +168,8 @@ func (p *prover) round(ctx context.Context, f *fault, end time.Time) error {
 	if err := f.inject(ctx, p); err != nil {
 		return err
 	}
-	if err := p.await(ctx, r); err != nil {
-		return err
+	if err := p.await(ctx, r); ctx.Err() == nil && err != nil {
+		p.lockedOut = append(p.lockedOut, fmt.Sprintf("round %d, %s: %v", r.number, f.name, err))
 	}
 	p.phase(2*r.number + 1)
 	pass(ctx, max(p.short(), time.Until(end)))
@@ -342,10 +344,16 @@ func (p *prover) judge(ctx context.Context, result *Result) error {
 	if err != nil {
 		return err
 	}
-	for i := range faults {
-		f := Fault{Name: faults[i].name, Does: faults[i].does, Skipped: faults[i].skipped()}
+	result.Findings = p.lockedOut
+	for i := -1; i < len(faults); i++ {
+		f := Fault{Name: "none", Does: "before the first fault"}
+		var of *fault
+		if i >= 0 {
+			of = &faults[i]
+			f = Fault{Name: of.name, Does: of.does, Skipped: of.skipped()}
+		}
 		for _, r := range p.rounds {
-			if r.fault != &faults[i] {
+			if r.fault != of {
 				continue
 			}
 			found := r.judge(&f, owed[fmt.Sprintf("%d:n", r.number)])
