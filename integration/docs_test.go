@@ -25,7 +25,7 @@ import (
 // handbook are the pages whose every block is tested here, by its language: sh and sql run, go is
 // compiled, yaml is parsed.
 var handbook = []string{
-	"alerts.md", "cli.md", "development.md", "exactness.md", "guide.md", "limits.md", "memory.md", "migrations.md", "moving.md", "operations.md", "outages.md", "proof.md", "README.md",
+	"alerts.md", "cli.md", "development.md", "exactness.md", "guide.md", "limits.md", "memory.md", "migrations.md", "moving.md", "operations.md", "outages.md", "README.md",
 	"security.md", "semaphore.md", "stages.md", "strategies.md", "windows.md", "../README.md",
 }
 
@@ -36,6 +36,7 @@ var elsewhere = map[string]string{
 	"gateways.md": "cmd/pglimit/internal/serve: TestGatewaysOfTheDocs",
 	"grpc.md":     "adapters/grpclimit: TestDocs",
 	"http.md":     "adapters/httplimit: TestTheAnswersInTheDocs, TestTheSnippetsInTheDocs",
+	"proof.md":    "cmd/pglimit/internal/prove: TestTheProofHolds",
 	"recipes.md":  "pglimit: TestRecipesOfTheDocs",
 	"routers.md":  "adapters/httplimit: TestTheSnippetsOfOtherRouters",
 	"serve.md":    "cliRunsServeDocs",
