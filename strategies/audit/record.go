@@ -102,7 +102,7 @@ func (r Record) Answered(d rate.Decision, err error) Record {
 		r.Tokens = 0
 	case err != nil:
 		r.Unknown = true
-	case d.Source.IsFree(), d.Source == rate.FromFallback, d.Allowed && d.Granted == 0:
+	case d.Source.IsFree(), d.Allowed && d.Granted == 0:
 		// Nothing was charged, Postgres was not asked, or it had the tokens and others of its group fell.
 		r.Tokens, r.Granted = 0, 0
 	default:

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -121,7 +122,11 @@ func TestRecords(t *testing.T) {
 			`{"key":"k","at":1,"granted":1,"limit":"20/s"}`, line(3*second, 10, 10, ""), line(3*second, 5, 5, `,"delay_ns":500000000`),
 		}, 0, 0, 0},
 		"an ID of the year 1970": {[]string{line(0, 10, 10, `,"id":"a"`), line(1, 10, 10, "")}, 10, 0, 0},
-		"more than anybody has":  {[]string{line(1, 10, 10, ""), line(1, 5, 0, `,"unknown":true`), line(2, 1<<62, 0, "")}, 0, 0, 0},
+		"what is asked of it twice": {[]string{
+			line(2, 1, 0, `,"unknown":true`), line(3, 1, 0, `,"unknown":true`), line(4, 1, 0, `,"unknown":true`),
+			line(1, 5, 0, `,"unknown":true,"id":"a"`), line(5, 2, 0, ""),
+		}, 0, 1, 0},
+		"more than anybody has": {[]string{line(1, 10, 10, ""), line(1, 5, 0, `,"unknown":true`), line(2, math.MaxInt64, 0, "")}, 0, 0, 0},
 		"while it holds": {[]string{
 			`{"key":"k","at":2,"granted":1,"limit":"20/s"}`, line(3*second, 10, 10, ""), line(3*second+1, 1, 1, ""),
 		}, 1, 0, 0},
