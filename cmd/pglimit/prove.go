@@ -53,8 +53,8 @@ func newProveCommands(a *app) []*cobra.Command {
 				return usagef(cmd, "prove takes --quick or --minutes, not both")
 			case quick:
 				minutes = 1
-			case minutes < 0.2 || minutes > 24*60:
-				return usagef(cmd, "--minutes is %v: it must be from 0.2 to 1440", minutes)
+			case minutes < 0.2 || minutes > 120: // all calls are kept in memory
+				return usagef(cmd, "--minutes is %v: it must be from 0.2 to 120", minutes)
 			}
 			if config.Processes < 1 || config.Processes > 16 || config.Callers < 1 || config.Callers > 1000 {
 				return usagef(cmd, "--processes is %d and --callers %d: 1 to 16, and 1 to 1000", config.Processes, config.Callers)

@@ -23,6 +23,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 )
@@ -72,10 +73,8 @@ func run(ctx context.Context, out io.Writer, n int, seed uint64, only string, li
 		return 0, err
 	}
 	if !list { // or every fault would seem to be noticed
-		for _, packages := range tests("go") {
-			if err := test(ctx, nil, packages...); err != nil {
-				return 0, fmt.Errorf("without a fault, the tests of %v fail: %w", packages, err)
-			}
+		if err := test(ctx, nil, append(slices.Clone(packages), "./integration")...); err != nil {
+			return 0, fmt.Errorf("the tests fail without a fault: %w", err)
 		}
 	}
 	r := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // to be repeated
@@ -145,6 +144,9 @@ func test(ctx context.Context, flags []string, packages ...string) error {
 	return command(ctx, "test", append(flags, "-vet=off", "-failfast", "-timeout=20m", "-skip="+sums), packages...)
 }
 
+// packages whose code and tests decide.
+var packages = []string{"./pglimit/...", "./strategies/...", "./semaphore/...", "./cleanup/..."}
+
 // tests returns what to run, the cheapest first.
 func tests(file string) [][]string {
 	if strings.HasSuffix(file, ".sql") {
@@ -152,7 +154,7 @@ func tests(file string) [][]string {
 	}
 	return [][]string{
 		{"./" + filepath.Dir(file)},
-		{"./pglimit/...", "./strategies/...", "./semaphore/...", "./cleanup/..."},
+		packages,
 		{"./integration"},
 	}
 }

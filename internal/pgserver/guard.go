@@ -21,8 +21,8 @@ type guard struct {
 const guardScript = `trap '' HUP INT QUIT TERM; read -r dismissed && exit; `
 
 // cleanUpLocal is what the guard of a local server does: an immediate shutdown, and the
-// removal of the folder, tried for 10 s because dying processes may still write there.
-const cleanUpLocal = `kill -QUIT 0; n=0; until rm -rf "$1" || [ $n -ge 100 ]; do n=$((n+1)); sleep 0.1; done`
+// removal of the folder, tried for 10 s because dying processes may still write there. A server may have been stopped.
+const cleanUpLocal = `kill -QUIT 0; kill -CONT 0; n=0; until rm -rf "$1" || [ $n -ge 100 ]; do n=$((n+1)); sleep 0.1; done`
 
 const cleanUpDocker = `exec docker rm -f -v "$1"`
 

@@ -77,6 +77,27 @@ func TestWhatAKilledProcessAsked(t *testing.T) {
 	}
 }
 
+// By the machine's clock, a grant counts if its call was short.
+func TestAClockThatStepped(t *testing.T) {
+	t.Parallel()
+	r := &round{fault: &fault{name: clockStepped}, first: make(map[int]int64)}
+	judge := func(began int64) []string {
+		for range 100 { // five seconds' tokens, and answered at once
+			record := audit.Record{Limiter: "wait", Key: "k", Limit: audit.Limit{Limit: waitLimit}, Tokens: 1, Granted: 1}
+			if err := r.add(line{Record: record, Began: began, Ended: int64(time.Minute)}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return r.judge(&Fault{}, 0)
+	}
+	if found := judge(0); len(found) > 0 {
+		t.Error("they may have been granted in a minute:", found)
+	}
+	if found := judge(int64(time.Minute) - 1); len(found) != 1 {
+		t.Error("100 at once:", found)
+	}
+}
+
 func TestPorcupineRefuses(t *testing.T) {
 	t.Parallel()
 	asked := func(began, ended, tokens, granted int64) porcupine.Operation {

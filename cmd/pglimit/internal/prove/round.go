@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/anishathalye/porcupine"
 
@@ -45,14 +46,17 @@ func (r *round) add(l line) error {
 		r.counted += l.Granted
 		r.counts = append(r.counts, operation(l))
 	}
-	if r.steps() { // grants are judged by the machine's clock, and denials are not
-		if l.Granted == 0 || l.ID != "" || l.Limiter == "calendar" {
+	if r.steps() { // grants are judged by the machine's clock, if it tells when they were made, and denials are not
+		if l.Granted == 0 || l.ID != "" || l.Limiter == "calendar" || l.Ended-l.Began > int64(vague) {
 			return nil
 		}
 		l.At, l.Delay, l.Tokens = audit.Time(l.Ended), 0, l.Granted
 	}
 	return r.log.Add(l.Record)
 }
+
+// vague is the longest call whose grant counts where the machine's clock is the measure.
+const vague = 200 * time.Millisecond
 
 func (r *round) steps() bool { return r.fault != nil && r.fault.name == clockStepped }
 
@@ -92,9 +96,9 @@ func (r *round) judge(f *Fault, owed int64) (findings []string) {
 		f.Recovered = max(f.Recovered, first-r.to)
 	}
 	for _, j := range r.log.Check() {
-		if r.steps() { // one more burst, and when a grant was made is known to within the time that its call took
+		if r.steps() { // one more burst for each step, and what refills while a call is under way
 			limit := loosest[j.Limiter]
-			j.Over.Tokens = max(0, j.Over.Tokens-2*limit.Burst-f.Slowest/int64(limit.Token()))
+			j.Over.Tokens = max(0, j.Over.Tokens-2*limit.Burst-int64(vague/limit.Token()))
 		}
 		f.Over += j.Over.Tokens + j.Twice
 		f.Undue += j.NotDueTotal

@@ -34,6 +34,11 @@ const (
 )
 
 func startServer(ctx context.Context, say func(string)) (_ *server, err error) {
+	for _, tool := range []string{"pgrep", "kill"} {
+		if _, err := exec.LookPath(tool); err != nil {
+			return nil, fmt.Errorf("prove signals the server's processes: install %s (the package procps)", tool)
+		}
+	}
 	started, err := pgserver.Start(ctx, pgserver.Options{
 		From:     []pgserver.Source{pgserver.Local, pgserver.Embedded}, // a container's processes are not ours to stop
 		Settings: map[string]string{"max_connections": "200"}, Notice: say,
