@@ -3,6 +3,7 @@ package pglimit_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"os"
 	"regexp"
@@ -347,6 +348,32 @@ func TestRecipeBytes(t *testing.T) {
 	}
 	if d, err := limiter.Peek(t.Context(), "k"); err != nil || d.Remaining != 2_000_000 {
 		t.Errorf("%+v, %v", d, err)
+	}
+}
+
+func warn(d pglimit.Decision, mail func(key string, percent int)) {
+	for _, percent := range []int{80, 100} {
+		if d.Crosses(float64(percent) / 100) {
+			mail(d.Key, percent)
+		}
+	}
+}
+
+func TestRecipeNearTheEndOfAQuota(t *testing.T) {
+	t.Parallel()
+	_, limiter := recipe(t, pglimit.PerHour(10))
+	var mails []string
+	for n := 1; n <= 12; n++ {
+		d, err := limiter.Allow(t.Context(), "k")
+		if err != nil {
+			t.Fatal(err)
+		}
+		warn(d, func(key string, percent int) {
+			mails = append(mails, fmt.Sprintf("%s: %d %% with %d", key, percent, n))
+		})
+	}
+	if want := []string{"k: 80 % with 8", "k: 100 % with 10"}; !slices.Equal(mails, want) {
+		t.Error(mails)
 	}
 }
 

@@ -1,6 +1,9 @@
 package rate
 
-import "time"
+import (
+	"math"
+	"time"
+)
 
 // Decision is the answer to a [Request].
 type Decision struct {
@@ -57,8 +60,38 @@ type Decision struct {
 	Limiter, Key string
 	Limit        Limit
 
+	// Lease is nil, but of the first grant out of a lease: then it is that lease, which this decision set aside.
+	Lease *Lease
+
 	// Rule of the table pglimit.limits that decided, or nil. Observed is what the rule that is only
 	// observed would have decided, or nil if there is none, or what it says is not known. See pglimit.Limits.
 	Rule     *LimitRule
 	Observed *Decision
+}
+
+// Crosses says whether this grant used up the given share of the limit's burst, from 0 to 1, of which less was used
+// before it: 0.8 of 10 tokens is the eighth. So of all grants in a calendar window, in whatever process, exactly one
+// crosses 0.8, and the one with the last token crosses 1: an "if" behind a decision sends one mail at 80 % and another
+// at 100 %.
+//
+// Nothing is stored for it. Where tokens come back, by refilling or by a [Refund], the next grant that uses up the
+// share again crosses it again. So it is with what a lease gives back; a lease is used up with its first grant. The
+// same share of another limit is another number of tokens. A request that is sent again with its ID is told again
+// what it was granted.
+func (d Decision) Crosses(share float64) bool {
+	left := d.Remaining
+	switch {
+	case d.Granted == 0 || d.Source.IsFree():
+		return false
+	case d.Lease != nil:
+		left = d.Lease.Left.Remaining
+		d.Granted = d.Lease.Tokens
+	case d.Source == FromLease: // the first grant has told it
+		return false
+	case d.Delay > 0 && d.Limit.Calendar == "": // taken ahead
+		left -= int64((d.Delay-1)/d.Limit.Token()) + 1
+	}
+	burst := float64(d.Limit.Burst)
+	most := burst - math.Ceil(burst*share*(1-1e-12)) // 0.07 × 100 is a little more than 7
+	return float64(left) <= most && most < float64(left+d.Granted)
 }

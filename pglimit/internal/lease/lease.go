@@ -215,5 +215,8 @@ func (t *terms) decision(request *rate.Request, unspent int64, now time.Duration
 	d.At, d.Limit = t.At, t.limit
 	d = t.rule.Later(d, 1, request.Unit, bucket.AtLeast(now-t.got), unspent)
 	d.Allowed, d.Granted, d.Source = true, request.Tokens, rate.FromLease
+	if unspent+request.Tokens == t.Tokens {
+		d.Lease = &t.Lease
+	}
 	return d
 }

@@ -14,7 +14,7 @@ import (
 )
 
 // A lease is at most four times as large as the one before, however fast that was spent; and
-// of the one before it counts what was lent, not what was spent of it.
+// of the one before it counts what was lent, not what was spent of it. Its first grant, and no other, tells of it.
 func TestALeaseGrowsFourfoldAtMost(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -22,9 +22,14 @@ func TestALeaseGrowsFourfoldAtMost(t *testing.T) {
 		leases := s.leases(t)
 		defer closes(t, leases)
 		busy(t, leases, "a")
+		firsts := map[int64]int64{5: 20, 5 + 20: 80, 5 + 20 + 80: 320}
 		for spent := int64(1); spent < 5+20+80+1; spent++ {
-			if _, served, err := ask(t.Context(), leases, "a", 1); !served || err != nil {
+			d, served, err := ask(t.Context(), leases, "a", 1)
+			if !served || err != nil {
 				t.Fatalf("after %d: %t, %v", spent, served, err)
+			}
+			if want := firsts[spent]; (d.Lease != nil) != (want > 0) || want > 0 && d.Lease.Tokens != want {
+				t.Errorf("after %d: %+v, want %d", spent, d.Lease, want)
 			}
 		}
 		if want := []int64{5, 20, 80, 320}; !slices.Equal(s.tokens(), want) {
