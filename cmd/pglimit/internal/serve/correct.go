@@ -75,12 +75,7 @@ func (s *Server) correction(w http.ResponseWriter, r *http.Request) (
 	if p = read(w, r, &body); p != nil {
 		return l, d, 0, p
 	}
-	var answered *decision
-	if body.Decision != nil {
-		if p = decode(body.Decision, &answered); p != nil {
-			return l, d, 0, p.in("decision")
-		}
-	}
+	answered := body.Decision
 	switch {
 	case answered == nil:
 		return l, d, 0, invalid("decision", "is missing: send the decision as it was answered")

@@ -34,12 +34,12 @@ func (s *Server) allow(w http.ResponseWriter, r *http.Request) *problem {
 		return p
 	}
 	switch {
-	case body.requests == nil:
+	case body.Each == nil:
 		return s.allowOne(w, r, &body, denied)
 	case body.All:
-		return s.allowAll(w, r, body.requests, denied)
+		return s.allowAll(w, r, body.Each, denied)
 	}
-	return s.takeEach(w, r, body.requests, false)
+	return s.takeEach(w, r, body.Each, false)
 }
 
 // peek answers /v1/peek. It is always 200, whether or not the tokens are there.
@@ -53,8 +53,8 @@ func (s *Server) peek(w http.ResponseWriter, r *http.Request) *problem {
 		return invalid("wait_ms", "goes with /v1/allow only: a peek does not wait")
 	case body.All:
 		return invalid("all", "goes with /v1/allow only: of peeks, each is answered by itself")
-	case body.requests != nil:
-		return s.takeEach(w, r, body.requests, true)
+	case body.Each != nil:
+		return s.takeEach(w, r, body.Each, true)
 	}
 	limiter, request, _, p := s.request(r.Context(), &body.ask, true)
 	if p != nil {
@@ -89,18 +89,14 @@ func (b *asks) read(w http.ResponseWriter, r *http.Request) *problem {
 		return invalid("requests", "goes alone: put limiter, key and what else is asked into each of them")
 	case b.Each != nil && len(b.Each) == 0:
 		return invalid("requests", "is empty: it must have at least one")
+	case len(b.Each) > maxRequests:
+		return invalid("requests", fmt.Sprintf("has too many elements: at most %d are allowed", maxRequests))
 	case b.Each == nil && b.All:
 		return invalid("all", "goes with requests only")
 	case b.WaitMS < 0 || b.WaitMS > maxWait.Milliseconds():
 		return invalid("wait_ms", fmt.Sprintf("is %d: it must be from 0 to %d", b.WaitMS, maxWait.Milliseconds()))
 	case b.WaitMS != 0 && (b.Each != nil || b.ID != nil || b.Limit != nil):
 		return invalid("wait_ms", "goes without requests, id and limit")
-	}
-	for i, text := range b.Each {
-		b.requests = append(b.requests, ask{})
-		if p := decode(text, &b.requests[i]); p != nil {
-			return p.in(requestAt(i))
-		}
 	}
 	return nil
 }

@@ -22,11 +22,9 @@ type ask struct {
 // asks is the body of /v1/allow and /v1/peek: one request, or several.
 type asks struct {
 	ask
-	WaitMS int64             `json:"wait_ms"`
-	Each   []json.RawMessage `json:"requests"` // decoded one by one, so that an error can name the one
-	All    bool              `json:"all"`
-
-	requests []ask
+	WaitMS int64 `json:"wait_ms"`
+	Each   []ask `json:"requests"`
+	All    bool  `json:"all"`
 }
 
 // bucket is the body of /v1/reset.
@@ -37,8 +35,8 @@ type bucket struct {
 
 // correction is the body of /v1/refund and /v1/settle.
 type correction struct {
-	Decision json.RawMessage `json:"decision"`
-	Tokens   *int64          `json:"tokens"`
+	Decision *decision `json:"decision"`
+	Tokens   *int64    `json:"tokens"`
 }
 
 // decision is an answer. Times are milliseconds, rounded up, so that waiting that long is enough.
