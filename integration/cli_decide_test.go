@@ -57,14 +57,13 @@ func cliPrintsJSON(t *testing.T, c cli) {
 		Remaining    int64     `json:"remaining"`
 		RetryAfterMS int64     `json:"retry_after_ms"`
 		ResetAfterMS int64     `json:"reset_after_ms"`
-		Contended    *bool     `json:"contended"`
 		At           time.Time `json:"at"`
 	}
 	ask := func(code int, args ...string) (d decision) {
 		t.Helper()
 		r := c.run(t, append(args, "--output", "json")...).exits(t, code)
 		must(t, json.Unmarshal([]byte(r.stdout), &d))
-		if d.Allowed == nil || d.Contended == nil || *d.Contended || d.At.IsZero() {
+		if d.Allowed == nil || d.At.IsZero() {
 			t.Errorf("%q prints %s", args, r.stdout)
 		}
 		return d
@@ -130,14 +129,14 @@ func cliTakesAllOrNothing(t *testing.T, c cli) {
 	var got struct {
 		Allowed      bool  `json:"allowed"`
 		RetryAfterMS int64 `json:"retry_after_ms"`
-		Limits       []struct {
+		Decisions    []struct {
 			Limiter, Limit string
 			Allowed        bool
 			Remaining      int64
-		} `json:"limits"`
+		} `json:"decisions"`
 	}
 	must(t, json.Unmarshal([]byte(r.stdout), &got))
-	if got.Allowed || got.RetryAfterMS < 1_700_000 || len(got.Limits) != 2 || got.Limits[0].Allowed || !got.Limits[1].Allowed || got.Limits[1].Remaining != 1 || got.Limits[1].Limiter != "cli 5/24h burst 3" {
+	if got.Allowed || got.RetryAfterMS < 1_700_000 || len(got.Decisions) != 2 || got.Decisions[0].Allowed || !got.Decisions[1].Allowed || got.Decisions[1].Remaining != 1 || got.Decisions[1].Limiter != "cli 5/24h burst 3" {
 		t.Errorf("%s", r.stdout)
 	}
 	c.run(t, both...).exits(t, 1).prints(t, "denied by 2/1h: retry after ")
@@ -177,42 +176,14 @@ func cliChargesAnIDOnce(t *testing.T, c cli) {
 	c.run(t, append(job, "--id-ttl", "-1h")...).exits(t, 2)
 }
 
-// Who is denied too often is blocked, peek shows it, and reset ends it. Services with the same limiter
-// see the same block.
-func cliBlocks(t *testing.T, c cli) {
-	c, _ = c.onMigrated(t)
-	allow := []string{"allow", "k", "--limit", "1/1h", "--block-after", "2", "--block-for", "1h"}
-	c.run(t, allow...).exits(t, 0)
-	c.run(t, allow...).exits(t, 1).prints(t, "denied: retry after ")
-	c.run(t, "peek", "k", "--limit", "1/1h").exits(t, 0).prints(t, "0 of 1 left, the next in ")
-	c.run(t, allow...).exits(t, 1).prints(t, "denied: blocked for ")
-	c.run(t, "peek", "k", "--limit", "1/1h").exits(t, 0).prints(t, "0 of 1 left, blocked for ")
-	var d struct {
-		Blocked      bool  `json:"blocked"`
-		BlockedForMS int64 `json:"blocked_for_ms"`
-		RetryAfterMS int64 `json:"retry_after_ms"`
+// Peek shows the block of a service with the same limiter, and reset ends it.
+func cliShowsBlocks(t *testing.T, c cli) {
+	c, pool := c.onMigrated(t)
+	for range 2 {
+		takeOrBlock(t, pool, "k", hours, 1, hourly) // its limiter is test
 	}
-	answer := c.run(t, append(allow, "--output", "json")...).exits(t, 1)
-	if err := json.Unmarshal([]byte(answer.stdout), &d); err != nil || !d.Blocked || d.BlockedForMS < 1 || d.RetryAfterMS < d.BlockedForMS {
-		t.Errorf("%v: %s", err, answer.stdout)
-	}
-	c.run(t, "reset", "k").exits(t, 0)
-	c.run(t, allow...).exits(t, 0)
-
-	for says, flags := range map[string][]string{
-		"--block-for only with --block-after":              {"--block-for", "1h"},
-		"--block-after is -1: it must not be negative":     {"--block-after", "-1"},
-		"--block-within is 0s: it must be positive":        {"--block-after", "2", "--block-within", "0s"},
-		"--block-max is 1s: it must be from --block-for, ": {"--block-after", "2", "--block-max", "1s"},
-		"--block-for is 1m0s: it must be at least 1h0m0s":  {"--block-after", "2"},
-		"--block-after without --wait: leave --wait out":   {"--block-after", "2", "--wait", "1s"},
-		"--block-after without --id: leave --id out":       {"--block-after", "2", "--id", "x"},
-		"and here are 2: ask with --block-after first":     {"--block-after", "2", "--limit", "5/24h"},
-		"--block-after with --strategy token_bucket only":  {"--block-after", "2", "--strategy", "upsert"},
-	} {
-		bad := c.run(t, append([]string{"allow", "k", "--limit", "1/1h"}, flags...)...).exits(t, 2)
-		if !strings.Contains(bad.stderr, says) || strings.Contains(bad.stderr, "Config") {
-			t.Errorf("%q: %s", says, bad.stderr)
-		}
-	}
+	c.run(t, "peek", "k", "--limiter", "test", "--limit", "1/1h").exits(t, 0).prints(t, "0 of 1 left, blocked for ")
+	c.run(t, "peek", "k", "--limiter", "test", "--limit", "1/1h", "--output", "json").exits(t, 0).prints(t, `"blocked":true,"blocked_for_ms":3`)
+	c.run(t, "reset", "k", "--limiter", "test").exits(t, 0)
+	c.run(t, "peek", "k", "--limiter", "test", "--limit", "1/1h").exits(t, 0).prints(t, "1 of 1 left\n")
 }

@@ -28,7 +28,7 @@ func TestCLI(t *testing.T) {
 		"waits in line":                                cliWaitsInLine,
 		"several limits, all or nothing":               cliTakesAllOrNothing,
 		"an ID is charged once":                        cliChargesAnIDOnce,
-		"who is denied too often is blocked":           cliBlocks,
+		"a block is shown, and ended by reset":         cliShowsBlocks,
 		"runs a command with a place":                  cliRunsACommand,
 		"passes signals on to the command it runs":     cliPassesSignalsOn,
 		"ends a command that has lost its place":       cliEndsACommandWithoutAPlace,

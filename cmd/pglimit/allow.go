@@ -8,17 +8,17 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/pglimit/ratelimit/cmd/pglimit/internal/serve"
 	"github.com/pglimit/ratelimit/pglimit"
 )
 
 const allowLong = `Take tokens of a key's bucket, if they are there.
 
 The answer is the exit code: 0 allowed, 1 denied, 2 no decision (stderr says
-why). A denial takes nothing, and writes nothing unless it is counted for
---block-after. Any number of machines may ask at once; the same key, --limiter
-and --strategy mean the same bucket for all of them, and the services that use
-that limiter share it too. With the strategy for_update_nowait, denied can also
-mean that another request was being decided.
+why). A denial takes and writes nothing. Any number of machines may ask at once;
+the same key, --limiter and --strategy mean the same bucket for all of them, and
+the services that use that limiter share it too. With the strategy
+for_update_nowait, denied can also mean that another request was being decided.
 
 --wait waits in line for tokens that come in that time: first come, first
 served, across all machines. If they come later, it denies at once and takes
@@ -32,14 +32,11 @@ limit: for --limit 10/s --limit 1000/24h they are "cli 10/1s" and "cli
 --id makes it safe to try again when the outcome is not known: the same ID is
 charged once, and gets its first answer, for as long as --id-ttl.
 
---block-after locks out a key that is denied again and again, longer each time.
-Services that share the limiter should use the same times. Without it, blocks
-are neither counted nor obeyed.`
+Blocks of a service that shares the limiter are neither counted nor obeyed.`
 
 // allowFlags are the flags of allow.
 type allowFlags struct {
 	bucketFlags
-	block  blockFlags
 	tokens int64
 	wait   time.Duration
 	id     string
@@ -67,9 +64,6 @@ func newAllowCommand(a *app) *cobra.Command {
 			"# both or none",
 			"pglimit allow \"sms:$CUSTOMER\" --limit 1/1m --limit 20/24h && send-sms",
 			"",
-			"# ten denials in a minute lock the user out for a minute, the next ten for two",
-			"pglimit allow \"login:$USER\" --limit 5/1m --block-after 10 || exit",
-			"",
 			"# five tokens at once, and the details for a program",
 			"pglimit allow import --limit \"100/1m burst 20\" --tokens 5 --output json",
 		),
@@ -85,7 +79,6 @@ func newAllowCommand(a *app) *cobra.Command {
 	flags.DurationVar(&f.idTTL, "id-ttl", time.Minute, "`TIME` that an --id is kept")
 	f.addTo(cmd)
 	f.addDurabilityTo(cmd)
-	f.block.addTo(cmd)
 	flags.BoolVarP(&f.quiet, "quiet", "q", false, "print nothing: the exit code is the answer")
 	return cmd
 }
@@ -130,7 +123,7 @@ func (f *allowFlags) check(cmd *cobra.Command, limits []pglimit.Limit) error {
 	case cmd.Flags().Changed("id") && f.id == "":
 		return errors.New("--id is empty: name the request, or leave it out")
 	}
-	return f.block.check(cmd, f, len(limits))
+	return nil
 }
 
 // answer of allow.
@@ -146,7 +139,7 @@ func (f *allowFlags) take(ctx context.Context, a *app, key string, limits []pgli
 		return f.takeAll(ctx, a, key, limits)
 	}
 	limit := limits[0]
-	config := pglimit.Config{Limit: limit, MaxWait: f.wait, IDTTL: f.idTTL, Block: f.block.Block}
+	config := pglimit.Config{Limit: limit, MaxWait: f.wait, IDTTL: f.idTTL}
 	var d pglimit.Decision
 	late := false
 	err := f.ask(ctx, a, config, func(ctx context.Context, limiter *pglimit.Limiter) (err error) {
@@ -172,7 +165,7 @@ func (f *allowFlags) take(ctx context.Context, a *app, key string, limits []pgli
 		text = fmt.Sprintf("denied: the tokens come in %s, later than --wait %v allows", shortDuration(d.RetryAfter),
 			f.wait)
 	}
-	return answer{d.Allowed, newDecisionJSON(&f.bucketFlags, f.tokens, d), text}, nil
+	return answer{d.Allowed, serve.NewDecision(d), text}, nil
 }
 
 // takeAll takes from a bucket per limit, or from none.
@@ -191,5 +184,5 @@ func (f *allowFlags) takeAll(ctx context.Context, a *app, key string, limits []p
 	if err != nil {
 		return answer{}, err
 	}
-	return answer{g.Allowed, newGroupJSON(&f.bucketFlags, f.tokens, g), groupText(g)}, nil
+	return answer{g.Allowed, serve.NewGroup(g), groupText(g)}, nil
 }

@@ -114,15 +114,11 @@ func inFlags(err error) error {
 	var config *pglimit.ConfigError
 	var request *pglimit.RequestError
 	var limit *pglimit.LimitError
-	var block *pglimit.BlockError
 	switch {
-	case errors.As(err, &block):
-		return errors.New(inBlockFlags(block))
 	case errors.As(err, &limit):
 		return fmt.Errorf("limit %v: %s %s", limit.Limit, strings.ToLower(limit.Field), limit.Why)
 	case errors.As(err, &config):
-		if name, ok := map[string]string{"Name": "--limiter", "MaxWait": "--wait", "IDTTL": "--id-ttl",
-			"Block": "--block-after"}[config.Field]; ok {
+		if name, ok := map[string]string{"Name": "--limiter", "MaxWait": "--wait", "IDTTL": "--id-ttl"}[config.Field]; ok {
 			return fmt.Errorf("%s %w", name, config.Err)
 		}
 	case errors.As(err, &request):

@@ -5,7 +5,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/pglimit/ratelimit/cmd/pglimit/internal/serve"
 	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/strategies"
 )
 
 const peekLong = `Look at a key's bucket and take nothing.
@@ -35,7 +37,12 @@ func newPeekCommand(a *app) *cobra.Command {
 				return inFlags(err)
 			}
 			var d pglimit.Decision
-			err = b.ask(cmd.Context(), a, pglimit.Config{Limit: limit, Block: anyBlock(b.strategy)},
+			config := pglimit.Config{Limit: limit}
+			if b.strategy == (strategies.TokenBucket{}).Name() {
+				// Any block makes it look for one. A look counts no denials, so the numbers do not matter.
+				config.Block = pglimit.Block{After: 1, Within: 1, For: pglimit.MaxBlock, Max: pglimit.MaxBlock}
+			}
+			err = b.ask(cmd.Context(), a, config,
 				func(ctx context.Context, limiter *pglimit.Limiter) error {
 					d, err = limiter.Peek(ctx, key)
 					return err
@@ -43,7 +50,7 @@ func newPeekCommand(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.print(newDecisionJSON(&b, 0, d), bucketText(limit, d)+"\n")
+			return a.print(serve.NewDecision(d), bucketText(limit, d)+"\n")
 		},
 	}
 	b.addLimitTo(cmd)

@@ -64,7 +64,7 @@ func (s *Server) peek(w http.ResponseWriter, r *http.Request) *problem {
 	if p := limiter.problem(&request, &d, err); p != nil {
 		return p
 	}
-	writeJSON(w, http.StatusOK, "application/json", newDecision(d))
+	writeJSON(w, http.StatusOK, "application/json", NewDecision(d))
 	return nil
 }
 
@@ -212,7 +212,7 @@ func (s *Server) allowOne(w http.ResponseWriter, r *http.Request, body *asks, de
 		status = denied
 		setRetryAfter(w, d.RetryAfter)
 	}
-	writeJSON(w, status, "application/json", newDecision(d))
+	writeJSON(w, status, "application/json", NewDecision(d))
 	return nil
 }
 
@@ -264,16 +264,12 @@ func (s *Server) allowAll(w http.ResponseWriter, r *http.Request, list []ask, de
 		}
 		return problemOfLimit(err, sent)
 	}
-	answer := group{Allowed: g.Allowed, RetryAfterMS: milliseconds(g.RetryAfter)}
-	for _, d := range g.Decisions {
-		answer.Decisions = append(answer.Decisions, newDecision(d))
-	}
 	status := http.StatusOK
 	if !g.Allowed {
 		status = denied
 		setRetryAfter(w, g.RetryAfter)
 	}
-	writeJSON(w, status, "application/json", answer)
+	writeJSON(w, status, "application/json", NewGroup(g))
 	return nil
 }
 
@@ -301,7 +297,7 @@ func (s *Server) takeEach(w http.ResponseWriter, r *http.Request, list []ask, pe
 					answers[i].failure = &failure{list[i].Limiter, list[i].Key, problems[i]}
 					continue
 				}
-				d := newDecision(decided[n])
+				d := NewDecision(decided[n])
 				answers[i].decision = &d
 			}
 		})

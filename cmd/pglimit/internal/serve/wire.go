@@ -35,12 +35,12 @@ type bucket struct {
 
 // correction is the body of /v1/refund and /v1/settle.
 type correction struct {
-	Decision *decision `json:"decision"`
+	Decision *Decision `json:"decision"`
 	Tokens   *int64    `json:"tokens"`
 }
 
-// decision is an answer. Times are milliseconds, rounded up, so that waiting that long is enough.
-type decision struct {
+// Decision is a decision in JSON, as answered here and printed by the command. Times are milliseconds, rounded up, so that waiting that long is enough.
+type Decision struct {
 	Limiter      string    `json:"limiter"`
 	Key          string    `json:"key"`
 	Allowed      bool      `json:"allowed"`
@@ -59,8 +59,9 @@ type decision struct {
 	Observed     *bool     `json:"observed,omitempty"` // what a rule that is only observed would have allowed
 }
 
-func newDecision(d pglimit.Decision) decision {
-	out := decision{
+// NewDecision returns the decision in JSON.
+func NewDecision(d pglimit.Decision) Decision {
+	out := Decision{
 		Limiter: d.Limiter, Key: d.Key,
 		Allowed: d.Allowed, Granted: d.Granted,
 		RetryAfterMS: milliseconds(d.RetryAfter), WaitedMS: milliseconds(d.Delay),
@@ -86,7 +87,7 @@ func newDecision(d pglimit.Decision) decision {
 }
 
 // granted returns the answered decision, as far as a refund needs it.
-func (d *decision) granted() (pglimit.Decision, *problem) {
+func (d *Decision) granted() (pglimit.Decision, *problem) {
 	out := pglimit.Decision{Limiter: d.Limiter, Key: d.Key, Granted: d.Granted, At: d.At, Source: pglimit.FromDatabase}
 	for _, source := range rate.Sources {
 		if source.String() == d.Source {
@@ -126,7 +127,7 @@ type decisions struct {
 
 // either is a decision, or why there is none.
 type either struct {
-	decision *decision
+	decision *Decision
 	failure  *failure
 }
 
@@ -144,11 +145,21 @@ func (e either) MarshalJSON() ([]byte, error) {
 	return json.Marshal(e.decision)
 }
 
-// group is the answer to several requests, all or nothing.
-type group struct {
+// Group is the answer to several requests, all or nothing. If it is denied, allowed of each decision says whether this
+// one had the tokens.
+type Group struct {
 	Allowed      bool       `json:"allowed"`
 	RetryAfterMS int64      `json:"retry_after_ms"`
-	Decisions    []decision `json:"decisions"`
+	Decisions    []Decision `json:"decisions"`
+}
+
+// NewGroup returns the decisions in JSON.
+func NewGroup(g pglimit.Group) Group {
+	out := Group{Allowed: g.Allowed, RetryAfterMS: milliseconds(g.RetryAfter)}
+	for _, d := range g.Decisions {
+		out.Decisions = append(out.Decisions, NewDecision(d))
+	}
+	return out
 }
 
 type resetDone struct {
