@@ -338,7 +338,7 @@ func (c Config) validateBlock(strategy Strategy) error {
 		return &ConfigError{"Block", err}
 	}
 	if strategy.Check(&rate.Request{Limit: c.Limit, Block: &c.Block}) != nil {
-		return &ConfigError{"Block", fmt.Errorf("is more than the strategy %s can do (use strategies.TokenBucket{}): %w", strategy.Name(), errors.ErrUnsupported)}
+		return &ConfigError{"Block", fmt.Errorf("is more than the strategy %s can do: only token_bucket can: %w", strategy.Name(), errors.ErrUnsupported)}
 	}
 	if c.Leases.On {
 		return &ConfigError{"Leases.On", errors.New("is true: with Config.Block it must be false, because Postgres counts the denials")}
@@ -375,7 +375,7 @@ func (c Config) validateStages(strategy Strategy) error {
 		return &ConfigError{"Leases.TTL", fmt.Errorf("is %v: it must be from %v to %v; 0 means %v", c.Leases.TTL, minLeaseTTL, maxLeaseTTL, defaultLeaseTTL)}
 	}
 	if _, able := strategy.(Leaser); c.Leases.On && !able {
-		return &ConfigError{"Leases.On", fmt.Errorf("is more than the strategy %s can do: use a Leaser, such as strategies.TokenBucket{}", strategy.Name())}
+		return &ConfigError{"Leases.On", fmt.Errorf("is more than the strategy %s can do: only token_bucket can", strategy.Name())}
 	}
 	return nil
 }

@@ -291,7 +291,7 @@ func TestNewRefusesABlock(t *testing.T) {
 		"pglimit: Config.Block.Forget is -1ns: it must be from 0 to 87600h0m0s":                                                                                                         {able, func(c *pglimit.Config) { c.Block.Forget = -1 }},
 		"pglimit: Config.Leases.On is true: with Config.Block it must be false, because Postgres counts the denials":                                                                    {able, func(c *pglimit.Config) { c.Leases.On = true }},
 		"pglimit: Config.Block.For is 1m0s: it must be at least 1m0.000000001s, which a token of 1/60000000001ns takes to come back: an empty bucket denies the key for as long anyway": {able, func(c *pglimit.Config) { c.Limit = pglimit.Every(time.Minute + 1) }},
-		"pglimit: Config.Block is more than the strategy fake can do (use strategies.TokenBucket{}): unsupported operation":                                                             {&fake{}, nil},
+		"pglimit: Config.Block is more than the strategy fake can do: only token_bucket can: unsupported operation":                                                                     {&fake{}, nil},
 	} {
 		_, err := pglimit.New(noDB{}, test.strategy, config(func(c *pglimit.Config) {
 			withBlock(c)

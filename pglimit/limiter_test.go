@@ -151,7 +151,7 @@ func TestNewRefusesAConfig(t *testing.T) {
 			c.Nodes = pglimit.NodesFrom(noDB{}, func(string, uint16) (pglimit.Pool, error) { return noDB{}, nil })
 		}, want: "pglimit: Config.Nodes is for strategies.TokenBucket{}: the table of fake stays on the coordinator"},
 		{field: "Leases.On", change: func(c *pglimit.Config) { c.Leases.On = true },
-			want: "pglimit: Config.Leases.On is more than the strategy fake can do: use a Leaser, such as strategies.TokenBucket{}"},
+			want: "pglimit: Config.Leases.On is more than the strategy fake can do: only token_bucket can"},
 	} {
 		limiter, err := pglimit.New(noDB{}, cmp.Or[pglimit.Strategy](test.strategy, &fake{}), config(test.change))
 		if limiter != nil || err == nil || err.Error() != test.want {

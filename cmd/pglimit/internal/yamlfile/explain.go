@@ -29,19 +29,6 @@ var plain = []Value{
 
 const noTabs = "indent with spaces, not with a tab"
 
-// advice for some of the parser's problems.
-var advice = strings.NewReplacer(
-	"found a tab character that violates indentation", noTabs,
-	"found character that cannot start any token",
-	"nothing can begin with this character: quote text that begins with @, ` or %",
-	"mapping values are not allowed in this context",
-	"a colon and a space cannot stand here: quote text that has them, and check how the line is indented",
-	"found unexpected end of stream", "a quote is not closed",
-	"did not find expected key", "this line is indented otherwise than those beside it",
-	"did not find expected ',' or '}'", "there is a { that is not closed, or no comma between two fields",
-	"did not find expected ',' or ']'", "there is a [ that is not closed, or no comma between two values",
-)
-
 // Explain explains the decoder's error about text, with the line. values describe what does not fit its type.
 func Explain(text []byte, err error, values ...Value) error {
 	var types *yaml.TypeError
@@ -51,7 +38,7 @@ func Explain(text []byte, err error, values ...Value) error {
 		if tab.Match(line) {
 			problem = noTabs
 		}
-		return fmt.Errorf("line %d: %s", n, advice.Replace(problem))
+		return fmt.Errorf("line %d: %s", n, problem)
 	}
 	var all []string
 	for _, e := range types.Errors {
