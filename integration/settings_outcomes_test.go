@@ -220,7 +220,7 @@ func cliOutcomes(t *testing.T, c cli) (o outcomes) {
 	for _, command := range []string{
 		"allow k --limit 5/1h --tokens 4", "allow k --limit 5/1h --tokens 2", "allow k --limit 5/1h --limit 9/24h --tokens 2", "allow ключ --limit 1/1h --id é", "allow b --limit 1/1h --block-after 1",
 		"peek k --limit 5/1h", "reset k", "allow k --limit 1/1h --strategy exclusion_range --wait 0s", "reset --all --limiter cli", "cleanup --once",
-		"storage unlogged", "migrate status", "migrate down", "migrate down --all", "migrate status --check", "migrate up", "migrate up", "storage", "allow k --limit 1/1h",
+		"storage unlogged", "migrate status", "migrate down --to 1", "migrate down --to 0 --yes", "migrate status --check", "migrate up", "migrate up", "storage", "allow k --limit 1/1h",
 	} {
 		args := slices.DeleteFunc(strings.Split(command, " "), func(s string) bool { return s == "" })
 		r := c.run(t, args...)

@@ -54,7 +54,7 @@ func TestAFailover(t *testing.T) {
 func wantOperatorsToldOfAStandby(t *testing.T, standby string) {
 	t.Helper()
 	c := cli{builtCLI(t), []string{"DATABASE_URL=" + standby}}
-	for _, args := range []string{"storage unlogged", "migrate up", "migrate down"} {
+	for _, args := range []string{"storage unlogged", "migrate up", "migrate down --to 1"} {
 		r := c.run(t, strings.Fields(args)...).exits(t, 2)
 		if want := "pglimit: cannot begin a transaction: ERROR: cannot set transaction read-write mode during recovery (SQLSTATE 0A000): " +
 			"this server is a standby, which cannot be changed: connect to the primary (several hosts in the URL, and target_session_attrs=read-write)\n"; r.stderr != want {

@@ -15,9 +15,9 @@ import (
 
 // Distribution says how the tables are distributed by Citus. Zero: they are not.
 type Distribution struct {
-	Nodes  int      // that have shards, such as 2
-	Shards int      // of each table, such as 32
-	Tables []string // such as "pglimit.token_bucket"
+	Nodes  int      `json:"nodes"`  // that have shards, such as 2
+	Shards int      `json:"shards"` // of each table, such as 32
+	Tables []string `json:"tables"` // such as "pglimit.token_bucket"
 }
 
 // String is such as "distributed over 2 nodes, 32 shards".

@@ -26,16 +26,16 @@ const exclusionRange = "exclusion_range"
 // Migration is one step of the schema, and whether a database has it.
 type Migration struct {
 	// Version orders the migrations: 1 is the first.
-	Version int64
+	Version int64 `json:"version"`
 	// Name says what it brings, such as "tables". Empty if this release does not know the
 	// migration: a newer one has applied it.
-	Name string
+	Name string `json:"name"`
 	// Optional is true of exclusion_range, which needs the extension btree_gist.
-	Optional bool
+	Optional bool `json:"optional"`
 	// Applied says whether the database has it.
-	Applied bool
+	Applied bool `json:"applied"`
 	// AppliedAt is when, by the database's clock. Zero if it is not applied.
-	AppliedAt time.Time
+	AppliedAt time.Time `json:"applied_at,omitzero"`
 }
 
 // file is the migration's place in FS.

@@ -32,8 +32,8 @@ const (
 
 // TableStorage is how one table is kept.
 type TableStorage struct {
-	Table   string // such as "pglimit.token_bucket"
-	Storage Storage
+	Table   string  `json:"table"` // such as "pglimit.token_bucket"
+	Storage Storage `json:"storage"`
 }
 
 // errNoTables: the database has no table whose storage could be read or set.
@@ -129,8 +129,8 @@ func readStorage(ctx context.Context, db rate.Session) ([]TableStorage, error) {
 
 // Memory is what the buckets take, and what the server has for them.
 type Memory struct {
-	Tables        int64 // bytes of the strategies' tables with their indexes, as of the last analyze of each
-	SharedBuffers int64 // bytes of the server's shared_buffers, which other tables use, too
+	Tables        int64 `json:"tables_bytes"`         // bytes of the strategies' tables with their indexes, as of the last analyze of each
+	SharedBuffers int64 `json:"shared_buffers_bytes"` // bytes of the server's shared_buffers, which other tables use, too
 }
 
 // Short says that the tables do not fit into shared_buffers. If most of their keys are in use, decisions read

@@ -53,22 +53,10 @@ func newDistributeCommand(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.print(newDistributionJSON(d), "the tables are "+d.String()+"\n")
+			return a.print(d, "the tables are "+d.String()+"\n")
 		},
 	}
 	cmd.Flags().BoolVar(&undo, "undo", false, "bring the tables back to the coordinator")
 	options = lockTimeoutVar(a, cmd)
 	return cmd
-}
-
-type distributionJSON struct {
-	Nodes  int      `json:"nodes"`  // that have shards, 0 if the tables are not distributed
-	Shards int      `json:"shards"` // of each table
-	Tables []string `json:"tables"`
-}
-
-func newDistributionJSON(d migrations.Distribution) distributionJSON {
-	out := distributionJSON{Nodes: d.Nodes, Shards: d.Shards, Tables: []string{}}
-	out.Tables = append(out.Tables, d.Tables...)
-	return out
 }

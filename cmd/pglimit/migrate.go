@@ -3,10 +3,9 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
-	"strconv"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -55,111 +54,18 @@ would wait behind the migration. So it waits for --lock-timeout at most, lets
 them through, says on stderr who has the lock, and tries again until it
 succeeds.`
 
-type migrationJSON struct {
-	Version   int64      `json:"version"`
-	Name      string     `json:"name"` // "" if only a newer release knows it
-	Optional  bool       `json:"optional"`
-	Applied   bool       `json:"applied"`
-	AppliedAt *time.Time `json:"applied_at"` // null if it is not applied
-}
-
-func newMigrationJSON(m migrations.Migration) migrationJSON {
-	out := migrationJSON{Version: m.Version, Name: m.Name, Optional: m.Optional, Applied: m.Applied}
-	if m.Applied {
-		out.AppliedAt = &m.AppliedAt
-	}
-	return out
-}
-
-// changeJSON is what migrating up or down changed, for machines.
-type changeJSON struct {
-	Version int64           `json:"version"` // the highest that is applied now
-	Changed []migrationJSON `json:"changed"` // in the order in which it was done, as they are now
-}
-
-// migrate calls do, which changes the schema, and prints the changes. If do fails, migrate prints what was changed
-// anyway, and returns the error.
-func (a *app) migrate(ctx context.Context, do func(*pgxpool.Pool) error) error {
+// migrate calls do, which changes the schema, and prints what the database has then, also if do fails: some of it may be
+// done.
+func (a *app) migrate(ctx context.Context, do func(*pgxpool.Pool) error, options ...migrations.Option) error {
 	pool, err := a.pool(ctx)
 	if err != nil {
 		return err
 	}
 	defer pool.Close()
-	before, err := migrations.Status(ctx, pool)
-	if err != nil {
-		return err
-	}
 	failed := do(pool)
-	after, err := migrations.Status(ctx, pool)
+	status, err := readStatus(ctx, pool, options...)
 	if err != nil {
-		if failed != nil {
-			return failed
-		}
-		return err
+		return cmp.Or(failed, err)
 	}
-	change := changed(before, after)
-	if failed != nil && len(change.Changed) == 0 {
-		return failed
-	}
-	if err := a.print(change, change.text()); err != nil {
-		return err
-	}
-	return failed
-}
-
-// changed says what differs between before and after.
-func changed(before, after []migrations.Migration) changeJSON {
-	out := changeJSON{Changed: []migrationJSON{}}
-	for _, m := range after {
-		if m.Applied {
-			out.Version = max(out.Version, m.Version)
-		}
-	}
-	for _, m := range onlyIn(after, before) {
-		out.Changed = append(out.Changed, newMigrationJSON(m))
-	}
-	for _, m := range slices.Backward(onlyIn(before, after)) {
-		m.Applied, m.AppliedAt = false, time.Time{}
-		out.Changed = append(out.Changed, newMigrationJSON(m))
-	}
-	return out
-}
-
-// onlyIn lists what is applied in one list and not in the other, in the order in which it was applied. Migrations of
-// one transaction have the same time; the optional ones come last.
-func onlyIn(list, other []migrations.Migration) []migrations.Migration {
-	list = slices.DeleteFunc(slices.Clone(list), func(m migrations.Migration) bool {
-		return !m.Applied ||
-			slices.ContainsFunc(other, func(n migrations.Migration) bool { return n.Version == m.Version && n.Applied })
-	})
-	slices.SortStableFunc(list, func(a, b migrations.Migration) int {
-		switch {
-		case !a.AppliedAt.Equal(b.AppliedAt):
-			return a.AppliedAt.Compare(b.AppliedAt)
-		case a.Optional == b.Optional:
-			return cmp.Compare(a.Version, b.Version)
-		case b.Optional:
-			return -1
-		}
-		return 1
-	})
-	return list
-}
-
-func (c changeJSON) text() string {
-	text := ""
-	for _, m := range c.Changed {
-		verb := "undone"
-		if m.Applied {
-			verb = "applied"
-		}
-		text += verb + " " + strconv.FormatInt(m.Version, 10) + " " + m.Name + "\n"
-	}
-	if text == "" {
-		text = "nothing to do\n"
-	}
-	if c.Version == 0 {
-		return text + "no migration is applied\n"
-	}
-	return text + "the schema pglimit is at version " + strconv.FormatInt(c.Version, 10) + "\n"
+	return errors.Join(failed, a.print(status, status.text()))
 }

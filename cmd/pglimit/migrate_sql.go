@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -96,58 +95,36 @@ func newMigrateSQLCommand(a *app) *cobra.Command {
 	return cmd
 }
 
-type filesJSON struct {
-	Written   []string `json:"written"`
-	Unchanged []string `json:"unchanged"` // were there already, with the same text
-}
-
-// writeFiles writes a file per version. If one of them exists with another text, it
-// writes none.
+// writeFiles writes a file per version. If one of them exists with another text, it writes none.
 func (a *app) writeFiles(dir string, format migrations.Format, span migrations.Span) error {
 	files, err := span.Files(format)
 	if err != nil {
 		return err
 	}
-	done := filesJSON{Written: []string{}, Unchanged: []string{}}
-	missing := map[string]string{}
+	var missing []migrations.File
 	for _, file := range files {
 		path := filepath.Join(dir, file.Name)
 		switch there, err := os.ReadFile(path); {
 		case errors.Is(err, fs.ErrNotExist):
-			missing[path] = file.Text
-			done.Written = append(done.Written, path)
+			missing = append(missing, file)
 		case err != nil:
 			return err
 		case string(there) != file.Text:
 			return fmt.Errorf("%s is there and says something else: nothing is written; give another --dir, or "+
 				"--from a later version", path)
-		default:
-			done.Unchanged = append(done.Unchanged, path)
 		}
 	}
 	if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // G301: anybody may read source files
 		return err
 	}
-	var text strings.Builder
-	for _, path := range done.Written {
-		if err := writeNew(path, missing[path]); err != nil {
+	for _, file := range missing {
+		path := filepath.Join(dir, file.Name)
+		if err := os.WriteFile(path, []byte(file.Text), 0o644); err != nil { //nolint:gosec // G306: as above
 			return err
 		}
-		text.WriteString("wrote " + path + "\n")
+		if _, err := io.WriteString(a.stdout, "wrote "+path+"\n"); err != nil {
+			return err
+		}
 	}
-	for _, path := range done.Unchanged {
-		text.WriteString("unchanged " + path + "\n")
-	}
-	return a.print(done, text.String())
-}
-
-// writeNew writes a file, and fails if it exists by now.
-func writeNew(path, text string) (err error) {
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644) //nolint:gosec // G302: as above
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, f.Close()) }()
-	_, err = f.WriteString(text)
-	return err
+	return nil
 }

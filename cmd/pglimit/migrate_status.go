@@ -1,11 +1,13 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/spf13/cobra"
 
 	"github.com/pglimit/ratelimit/migrations"
@@ -43,35 +45,18 @@ func newMigrateStatusCommand(a *app) *cobra.Command {
 				return err
 			}
 			defer pool.Close()
-			list, err := migrations.Status(cmd.Context(), pool)
-			if err != nil {
-				return err
-			}
 			var options []migrations.Option
 			if without {
 				options = append(options, migrations.WithoutExclusionRange())
 			}
-			pending, err := migrations.Pending(cmd.Context(), pool, options...)
+			status, err := readStatus(cmd.Context(), pool, options...)
 			if err != nil {
 				return err
 			}
-			differ, err := migrations.Differences(cmd.Context(), pool)
-			if err != nil {
-				return err
-			}
-			memory, err := migrations.ReadMemory(cmd.Context(), pool)
-			if err != nil {
-				return err
-			}
-			distribution, err := migrations.ReadDistribution(cmd.Context(), pool)
-			if err != nil {
-				return err
-			}
-			status := newStatusJSON(list, pending, differ, memory, distribution)
 			if err := a.print(status, status.text()); err != nil {
 				return err
 			}
-			if check && len(pending)+len(differ) > 0 {
+			if check && len(status.Pending)+len(status.Differs) > 0 {
 				return exitPending
 			}
 			return nil
@@ -84,43 +69,42 @@ func newMigrateStatusCommand(a *app) *cobra.Command {
 }
 
 type statusJSON struct {
-	Version    int64           `json:"version"` // the highest that is applied, 0 for none
-	Migrations []migrationJSON `json:"migrations"`
-	Pending    []int64         `json:"pending"` // what "migrate up" would apply, in that order
-	Differs    []string        `json:"differs"` // what is missing or not as this release makes it
-	Memory     memoryJSON      `json:"memory"`
+	Version    int64                  `json:"version"` // the highest that is applied, 0 for none
+	Migrations []migrations.Migration `json:"migrations"`
+	Pending    []int64                `json:"pending"` // what "migrate up" would apply, in that order
+	Differs    []string               `json:"differs"` // what is missing or not as this release makes it
+	Memory     migrations.Memory      `json:"memory"`
 
-	Distribution *distributionJSON `json:"distribution,omitempty"` // by Citus; absent if the tables are not distributed
-	distributed  string
+	Distribution migrations.Distribution `json:"distribution,omitzero"` // by Citus
 }
 
-// memoryJSON has the fields of migrations.Memory.
-type memoryJSON struct {
-	Tables        int64 `json:"tables_bytes"`
-	SharedBuffers int64 `json:"shared_buffers_bytes"`
-	Short         bool  `json:"short"`
-}
-
-func newStatusJSON(list, pending []migrations.Migration, differ []string, memory migrations.Memory,
-	d migrations.Distribution) statusJSON {
-	out := statusJSON{
-		Migrations: []migrationJSON{}, Pending: []int64{}, Differs: append([]string{}, differ...),
-		Memory: memoryJSON{memory.Tables, memory.SharedBuffers, memory.Short()},
+func readStatus(ctx context.Context, pool *pgxpool.Pool, options ...migrations.Option) (s statusJSON, err error) {
+	if s.Migrations, err = migrations.Status(ctx, pool); err != nil {
+		return s, err
 	}
-	if len(d.Tables) > 0 {
-		distributed := newDistributionJSON(d)
-		out.Distribution, out.distributed = &distributed, "the tables are "+d.String()+"\n"
-	}
-	for _, m := range pending {
-		out.Pending = append(out.Pending, m.Version)
-	}
-	for _, m := range list {
+	for _, m := range s.Migrations {
 		if m.Applied {
-			out.Version = max(out.Version, m.Version)
+			s.Version = max(s.Version, m.Version)
 		}
-		out.Migrations = append(out.Migrations, newMigrationJSON(m))
 	}
-	return out
+	pending, err := migrations.Pending(ctx, pool, options...)
+	if err != nil {
+		return s, err
+	}
+	s.Pending, s.Differs = []int64{}, []string{}
+	for _, m := range pending {
+		s.Pending = append(s.Pending, m.Version)
+	}
+	differ, err := migrations.Differences(ctx, pool)
+	if err != nil {
+		return s, err
+	}
+	s.Differs = append(s.Differs, differ...)
+	if s.Memory, err = migrations.ReadMemory(ctx, pool); err != nil {
+		return s, err
+	}
+	s.Distribution, err = migrations.ReadDistribution(ctx, pool)
+	return s, err
 }
 
 func (s statusJSON) text() string {
@@ -138,12 +122,15 @@ func (s statusJSON) text() string {
 		}
 		rows = append(rows, []string{strconv.FormatInt(m.Version, 10), name, state})
 	}
-	text := columns([]string{"VERSION", "NAME", "STATE"}, rows) + s.distributed
+	text := columns([]string{"VERSION", "NAME", "STATE"}, rows)
+	if len(s.Distribution.Tables) > 0 {
+		text += "the tables are " + s.Distribution.String() + "\n"
+	}
 	if len(s.Differs) > 0 {
 		const differs = " is missing or not as this release makes it\n"
 		text += strings.Join(s.Differs, differs) + differs
 	}
-	if m := s.Memory; m.Short {
+	if m := s.Memory; m.Short() {
 		text += fmt.Sprintf("memory is short: the tables of the buckets have %s with their indexes, shared_buffers "+
 			"are %s: see docs/memory.md\n",
 			megabytes(m.Tables), megabytes(m.SharedBuffers))

@@ -7,7 +7,7 @@ import (
 	"github.com/pglimit/ratelimit/migrations"
 )
 
-const migrateUpLong = `Bring the database to the schema of this release.
+const migrateUpLong = `Bring the database to the schema of this release, and print what it has then.
 
 Any number of instances may do this at once. Each run is all or nothing, with
 one exception: the strategy exclusion_range needs the extension btree_gist. If
@@ -36,7 +36,7 @@ func newMigrateUpCommand(a *app) *cobra.Command {
 			}
 			return a.migrate(cmd.Context(), func(pool *pgxpool.Pool) error {
 				return migrations.Up(cmd.Context(), pool, opts...)
-			})
+			}, opts...)
 		},
 	}
 	cmd.Flags().BoolVar(&without, "without-exclusion-range", false,

@@ -70,17 +70,12 @@ func (a *app) storage(ctx context.Context, wanted []string) error {
 		return err
 	}
 	var out struct {
-		Tables []tableStorageJSON `json:"tables"`
+		Tables []migrations.TableStorage `json:"tables"`
 	}
+	out.Tables = tables
 	var rows [][]string
 	for _, t := range tables {
-		out.Tables = append(out.Tables, tableStorageJSON{t.Table, string(t.Storage)})
 		rows = append(rows, []string{t.Table, string(t.Storage)})
 	}
 	return a.print(out, columns([]string{"TABLE", "STORAGE"}, rows))
-}
-
-type tableStorageJSON struct {
-	Table   string `json:"table"`
-	Storage string `json:"storage"` // logged or unlogged
 }

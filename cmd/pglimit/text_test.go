@@ -3,8 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"path/filepath"
-	"runtime/debug"
 	"strings"
 	"testing"
 	"time"
@@ -12,7 +10,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/pglimit/ratelimit/migrations"
 	"github.com/pglimit/ratelimit/pglimit"
 )
 
@@ -54,61 +51,6 @@ func TestErrorsAreOneLineWithoutOurNames(t *testing.T) {
 		if got := oneLine(err); got != want {
 			t.Errorf("%q becomes %q, not %q", err, got, want)
 		}
-	}
-}
-
-func TestMigratingSaysWhatChanged(t *testing.T) {
-	t.Parallel()
-	list := func(applied ...bool) (out []migrations.Migration) {
-		for i, a := range applied {
-			out = append(out, migrations.Migration{Version: int64(i + 1), Name: string(rune('a' + i)), Applied: a})
-		}
-		return out
-	}
-	// The second one is optional, as exclusion_range is, and applied in the same transaction.
-	at := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
-	all, later := list(true, true, true), list(true, true, true)
-	for i := range all {
-		all[i].AppliedAt, all[i].Optional = at, i == 1
-		later[i].AppliedAt, later[i].Optional = at, i == 1
-	}
-	later[2].AppliedAt = at.Add(time.Hour)
-	for _, test := range []struct {
-		want          string
-		before, after []migrations.Migration
-	}{
-		{"applied 1 a\napplied 3 c\napplied 2 b\nthe schema pglimit is at version 3\n", list(false, false, false), all},
-		{"undone 2 b\nundone 3 c\nundone 1 a\nno migration is applied\n", all, list(false, false, false)},
-		{"undone 3 c\nundone 2 b\nundone 1 a\nno migration is applied\n", later, list(false, false, false)},
-		{"applied 2 b\nthe schema pglimit is at version 2\n", list(true, false, false), list(true, true, false)},
-		{"undone 2 b\nundone 1 a\nno migration is applied\n", list(true, true), list(false, false)},
-		{"nothing to do\nthe schema pglimit is at version 2\n", list(true, true), list(true, true)},
-		// Version 3 is of a newer release, which undid it meanwhile.
-		{"undone 3 c\nthe schema pglimit is at version 2\n", list(true, true, true), list(true, true)},
-	} {
-		if got := changed(test.before, test.after).text(); got != test.want {
-			t.Errorf("prints %q, not %q", got, test.want)
-		}
-	}
-}
-
-func TestVersionNamesBuildAndNewestMigration(t *testing.T) {
-	t.Parallel()
-	info := &debug.BuildInfo{
-		Main:     debug.Module{Version: "v1.2.3"},
-		Settings: []debug.BuildSetting{{Key: "vcs.revision", Value: "abc"}, {Key: "vcs.modified", Value: "true"}},
-	}
-	files, err := filepath.Glob("../../migrations/sql/*.sql")
-	if err != nil || len(files) == 0 {
-		t.Fatalf("%d migrations, %v", len(files), err)
-	}
-	newest := strings.TrimSuffix(filepath.Base(files[len(files)-1]), ".sql")
-	v, err := newVersionJSON(info)
-	if err != nil || v.Version != "v1.2.3" || v.Commit != "abc" || !v.Modified || v.Migration != newest {
-		t.Errorf("%+v, %v", v, err)
-	}
-	if v, err := newVersionJSON(nil); err != nil || v.Version != "unknown" || v.Commit != "" {
-		t.Errorf("without build info: %+v, %v", v, err)
 	}
 }
 
