@@ -72,7 +72,8 @@ func endsSoonBy(t *testing.T, process *os.Process, wait func() (int, string), si
 
 func cliCleanupEndsOnInterrupt(t *testing.T, c cli) {
 	c, pool := c.onMigrated(t)
-	process, wait := c.started(t, `"strategy":"token_bucket"`, "cleanup", "--interval", "100ms", "--verbose", "--output", "json")
+	execute(t, pool, "insert into pglimit.token_bucket (key, limiter, full_ns, token_ns, at_ns) values ('gone', 'cli', 1000, 1000, 1)")
+	process, wait := c.started(t, `"removed":1,`, "cleanup", "--interval", "100ms", "--output", "json")
 	stderr := endsSoon(t, process, wait, 0)
 	for line := range strings.Lines(stderr) {
 		var fields map[string]any

@@ -71,7 +71,6 @@ func cliRefusesWrongCommandLines(t *testing.T, c cli) {
 		{`removes the tables for good, with the rules of limits ("pglimit limits export" saves them): nothing was done; --yes does it`, []string{"migrate", "down", "--to", "0"}},
 		{`takes no arguments`, []string{"cleanup", "now"}},
 		{`--interval is 0s`, []string{"cleanup", "--interval", "0"}},
-		{`--pause is -1s`, []string{"cleanup", "--pause", "-1s"}},
 		{`--metrics goes without --once`, []string{"cleanup", "--once", "--metrics", ":9187"}},
 		{`--metrics is "9187": missing port in address: write it like 127.0.0.1:8080`, []string{"cleanup", "--metrics", "9187"}},
 	} {

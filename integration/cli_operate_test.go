@@ -10,8 +10,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/pglimit/ratelimit/strategies"
 )
 
 func cliMigrates(t *testing.T, c cli) {
@@ -130,21 +128,17 @@ func cliCleansUpOnce(t *testing.T, c cli) {
 	c.run(t, "allow", "stays", "--limit", "1/1h").exits(t, 0)
 	execute(t, pool, `insert into pglimit.token_bucket (key, limiter, full_ns, token_ns, at_ns)
 		select 'gone:' || i, 'cli', 1000, 1000, 1 from generate_series(1, 3000) i`)
-	r := c.run(t, "cleanup", "--once", "--pause", "0", "--output", "json").exits(t, 0)
+	r := c.run(t, "cleanup", "--once", "--output", "json").exits(t, 0)
 	var report struct {
-		Removed    int64 `json:"removed"`
-		Batches    int   `json:"batches"`
-		Strategies []struct {
-			Strategy string `json:"strategy"`
-			Removed  int64  `json:"removed"`
-		} `json:"strategies"`
+		Removed int64 `json:"removed"`
+		Batches int   `json:"batches"`
 	}
 	must(t, json.Unmarshal([]byte(r.stdout), &report))
-	if report.Removed != 3000 || report.Batches < 3 || len(report.Strategies) != len(strategies.All()) || report.Strategies[0].Removed != 3000 {
+	if report.Removed != 3000 || report.Batches < 3 {
 		t.Errorf("report %+v", report)
 	}
 	if left := texts(t, pool, `select key from pglimit.token_bucket`); len(left) != 1 || left[0] != "stays" {
 		t.Errorf("left: %q", left)
 	}
-	c.run(t, "cleanup", "--once").exits(t, 0).prints(t, "STRATEGY", "token_bucket", "total")
+	c.run(t, "cleanup", "--once").exits(t, 0).prints(t, "0 rows removed\n")
 }

@@ -34,10 +34,7 @@ and 0 if another run is under way, which then does the work.`
 
 type cleanupFlags struct {
 	once     bool
-	verbose  bool
 	interval time.Duration
-	pause    time.Duration
-	timeout  time.Duration
 	metrics  string
 }
 
@@ -54,8 +51,11 @@ func newCleanupCommand(a *app) *cobra.Command {
 		),
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := f.check(); err != nil {
-				return err
+			switch {
+			case f.interval < time.Millisecond:
+				return fmt.Errorf("--interval is %v: it must be at least 1ms", f.interval)
+			case f.metrics != "" && f.once:
+				return errors.New("--metrics goes without --once: Prometheus finds nobody when the run is over")
 			}
 			pool, err := a.pool(cmd.Context())
 			if err != nil {
@@ -63,7 +63,7 @@ func newCleanupCommand(a *app) *cobra.Command {
 			}
 			defer pool.Close()
 			if f.once {
-				return a.cleanOnce(cmd.Context(), pool, f)
+				return a.cleanOnce(cmd.Context(), pool)
 			}
 			return a.clean(cmd.Context(), pool, f)
 		},
@@ -71,35 +71,9 @@ func newCleanupCommand(a *app) *cobra.Command {
 	flags := cmd.Flags()
 	flags.BoolVar(&f.once, "once", false, "run once, now, and report")
 	flags.DurationVar(&f.interval, "interval", time.Minute, "`TIME` between two runs, of all instances together")
-	flags.DurationVar(&f.pause, "pause", 10*time.Millisecond, "`TIME` between two batches, on average; 0 for none")
-	flags.DurationVar(&f.timeout, "timeout", 5*time.Second,
-		"longest `TIME` of a batch: one that takes longer is tried again at half the size")
 	flags.StringVar(&f.metrics, "metrics", "", "`ADDRESS` to answer GET /metrics on: host:port, or :port to accept "+
 		"connections from other machines; not with --once")
-	flags.BoolVarP(&f.verbose, "verbose", "v", false, "log runs that removed nothing, too")
 	return cmd
-}
-
-func (f cleanupFlags) check() error {
-	switch {
-	case f.interval < time.Millisecond:
-		return fmt.Errorf("--interval is %v: it must be at least 1ms", f.interval)
-	case f.pause < 0:
-		return fmt.Errorf("--pause is %v: it must not be negative", f.pause)
-	case f.timeout <= 0:
-		return fmt.Errorf("--timeout is %v: it must be longer than zero", f.timeout)
-	case f.metrics != "" && f.once:
-		return errors.New("--metrics goes without --once: Prometheus finds nobody when the run is over")
-	}
-	return nil
-}
-
-func (f cleanupFlags) config(logger *slog.Logger) cleanup.Config {
-	config := cleanup.Config{Interval: f.interval, Pause: f.pause, Timeout: f.timeout, Logger: logger}
-	if f.pause == 0 { // for Config that is the default
-		config.Pause = -1
-	}
-	return config
 }
 
 // logger writes to stderr, in the format that --output asks for.
@@ -113,22 +87,17 @@ func (a *app) logger(level slog.Level) *slog.Logger {
 
 // clean runs the job until ctx ends, or until the schema is missing: waiting for the next run would not help.
 func (a *app) clean(ctx context.Context, pool *pgxpool.Pool, f cleanupFlags) error {
-	level := slog.LevelInfo
-	if f.verbose {
-		level = slog.LevelDebug
-	}
-	log := a.logger(level)
-	config := f.config(log)
-	hopeless := make(chan error, 1)
-	config.OnRun = func(report cleanup.Report) {
-		if errors.Is(report.Err, pglimit.ErrNotMigrated) {
-			select {
-			case hopeless <- report.Err:
-			default:
+	log := a.logger(slog.LevelInfo)
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	cleaner, err := cleanup.New(pool, strategies.All(), cleanup.Config{
+		Interval: f.interval, Logger: log,
+		OnRun: func(report cleanup.Report) {
+			if errors.Is(report.Err, pglimit.ErrNotMigrated) {
+				end(report.Err)
 			}
-		}
-	}
-	cleaner, err := cleanup.New(pool, strategies.All(), config)
+		},
+	})
 	if err != nil {
 		return err
 	}
@@ -142,41 +111,35 @@ func (a *app) clean(ctx context.Context, pool *pgxpool.Pool, f cleanupFlags) err
 	if err := cleaner.Start(ctx); err != nil {
 		return err
 	}
-	log.Info("pglimit cleanup started", "interval_ms", fractionalMS(f.interval))
-	var failed error
-	select {
-	case <-ctx.Done():
-	case failed = <-hopeless:
-	}
+	log.Info("pglimit cleanup started", "interval_ms", f.interval.Milliseconds())
+	<-ctx.Done()
 	if err := cleaner.Stop(context.WithoutCancel(ctx)); err != nil {
 		return err
 	}
 	log.Info("pglimit cleanup stopped")
-	var ended endedBySignal
-	if errors.As(context.Cause(ctx), &ended) && ended.Signal == syscall.SIGHUP {
-		return ended
+	ended := new(endedBySignal)
+	if errors.As(context.Cause(ctx), ended) && ended.Signal != syscall.SIGHUP {
+		return nil
 	}
-	return failed
+	return context.Cause(ctx)
 }
 
-// cleanOnce runs the job once and prints its report.
-func (a *app) cleanOnce(ctx context.Context, pool *pgxpool.Pool, f cleanupFlags) error {
+// cleanOnce runs the job once and prints what it removed.
+func (a *app) cleanOnce(ctx context.Context, pool *pgxpool.Pool) error {
 	// The report says all that would be logged.
-	cleaner, err := cleanup.New(pool, strategies.All(), f.config(slog.New(slog.DiscardHandler)))
+	cleaner, err := cleanup.New(pool, strategies.All(), cleanup.Config{Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		return err
 	}
 	report, failed := cleaner.RunOnce(ctx)
-	if errors.Is(failed, cleanup.ErrLocked) {
-		skipped := newReportJSON(report)
-		skipped.Skipped = true
-		return a.print(skipped, "another run is under way: nothing done here\n")
+	skipped := errors.Is(failed, cleanup.ErrLocked)
+	text := fmt.Sprintf("%s removed\n", plural(report.Removed, "row", "rows"))
+	if skipped {
+		failed, text = nil, "another run is under way: nothing done here\n"
 	}
-	if len(report.Strategies) > 0 {
-		out := newReportJSON(report)
-		if err := a.print(out, out.text()); err != nil {
-			return err
-		}
-	}
-	return failed
+	return errors.Join(failed, a.print(struct {
+		Removed int64 `json:"removed"` // rows
+		Batches int   `json:"batches"`
+		Skipped bool  `json:"skipped"` // another run is under way
+	}{report.Removed, report.Batches, skipped}, text))
 }
