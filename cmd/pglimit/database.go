@@ -87,7 +87,7 @@ func (a *app) poolConfig() (*pgxpool.Config, error) {
 	}
 	config, err := pgxpool.ParseConfig(conn)
 	if err != nil {
-		return nil, explainConnString(source, err)
+		return nil, explainConnString(conn, source, err)
 	}
 	if err := checkParts(conn, source, &config.ConnConfig.Config); err != nil {
 		return nil, err
