@@ -38,14 +38,14 @@ func cliChangesLimits(t *testing.T, c cli) {
 	c.run(t, "allow", "user:42", "--limiter", "api", "--limit", "5/1m").exits(t, 0)
 	c.run(t, "allow", "me", "--limiter", "api", "--limit", "5/1m").exits(t, 0)
 	slower := []string{"limits", "set", "api", "--limit", "50/1m", "--max-wait", "50%", "--note", "load", "--by", "cat"}
-	c.run(t, append(slower, "--dry-run")...).exits(t, 0).prints(t, "dry run, nothing was changed", "would replace api *: enforce 100/1m (the default; by ann, 20", "would hold for 1 known bucket\n")
+	c.run(t, append(slower, "--dry-run")...).exits(t, 0).prints(t, "dry run, nothing was changed", "\nreplaced api *: enforce 100/1m (the default; by ann, 20", "would hold for 1 known bucket\n")
 	c.run(t, slower...).exits(t, 0).prints(t, "set api *: enforce 50/1m, wait up to 50% (load)\n", "replaced api *: enforce 100/1m (the default; by ann, 20")
 	c.run(t, append(slower, "--dry-run")...).exits(t, 0).prints(t, "it is so already")
 	var set struct {
 		Before, After map[string]any
 	}
 	must(t, json.Unmarshal([]byte(c.run(t, append(slower, "--output", "json")...).exits(t, 0).stdout), &set))
-	if set.Before["changed_by"] != "cat" || set.After["limit"] != "50/1m" || set.After["max_wait"] != "50%" {
+	if set.Before["changed_by"] != "cat" || set.After["limit_text"] != "50/1m" || set.After["max_wait"] != "50%" {
 		t.Errorf("%+v", set)
 	}
 
@@ -68,8 +68,8 @@ func cliChangesLimits(t *testing.T, c cli) {
 	c.run(t, "limits", "explain", "api", "bot:1").exits(t, 0).prints(t, "disabled", "api bot:1 is under api *: enforce 50/1m")
 	c.run(t, "limits", "enable", "api", "--prefix", "bot:", "--note", "again").exits(t, 0).prints(t, "enabled api bot:*: deny (again)\nit was api bot:*: deny, disabled (pause; by ")
 	c.run(t, "limits", "enable", "api", "--prefix", "bit:", "--note", "again").fails(t, "there is no live rule for api bit:*")
-	c.run(t, "limits", "off", "api", "--note", "outage", "--dry-run").exits(t, 0).prints(t, "dry run, nothing was changed: api *: off (outage)", "would replace nothing", "would hold for 2 known buckets")
-	c.run(t, "limits", "off", "--all", "--note", "outage", "--dry-run", "--expires", "1h").exits(t, 0).prints(t, "dry run, nothing was changed: * *: off, until 20", "would hold for 2 known buckets")
+	c.run(t, "limits", "off", "api", "--note", "outage", "--dry-run").exits(t, 0).prints(t, "dry run, nothing was changed; otherwise:\nset api *: off (outage)", "replaced nothing", "would hold for 2 known buckets")
+	c.run(t, "limits", "off", "--all", "--note", "outage", "--dry-run", "--expires", "1h").exits(t, 0).prints(t, "dry run, nothing was changed; otherwise:\nset * *: off, until 20", "would hold for 2 known buckets")
 	c.run(t, "limits", "explain", "api", "bot:1").exits(t, 0).prints(t, "api bot:1 is under api bot:*: deny")
 	c.run(t, "limits", "off", "api", "--note", "outage").exits(t, 0).prints(t, "set api *: off (outage)")
 	c.run(t, "limits", "off", "--all", "--note", "outage", "--expires", "1h").exits(t, 0).prints(t, "set * *: off, until 20")
@@ -108,7 +108,7 @@ func cliSetsPlaces(t *testing.T, c cli) {
 	c.run(t, set...).exits(t, 0).prints(t, "set test *: places 2 (default)\n", "replaced nothing")
 	acquire(t, s, "tenant:42")
 	acquire(t, s, "tenant:42")
-	c.run(t, append(set, "--dry-run")...).exits(t, 0).prints(t, "it is so already", "would hold for 1 known key\n")
+	c.run(t, append(set, "--dry-run")...).exits(t, 0).prints(t, "it is so already", "would hold for 1 known bucket\n")
 	c.run(t, "limits", "set", "test", "--prefix", "tenant:", "--action", "places", "--limit", "1", "--note", "load", "--expires", "1h").exits(t, 0)
 	c.run(t, "limits", "explain", "test", "tenant:42").exits(t, 0).prints(t, "holds", "overruled", "\n\nsemaphore: test tenant:*: places 1, until ", "2 of 1 places are held\n")
 	c.run(t, "limits", "explain", "test", "tenant:42", "--output", "json").exits(t, 0).prints(t, `"held":2`, `"state":"overruled"`)

@@ -105,12 +105,12 @@ func cliWritesFiles(t *testing.T, c cli) {
 // Where somebody has a long transaction, migrating says whose it is.
 func cliSaysWhoHasTheLock(t *testing.T, c cli) {
 	c, pool := c.onMigrated(t)
-	c.run(t, "migrate", "down", "--lock-timeout", "-1s").fails(t, "--lock-timeout is -1s: it must not be negative")
+	c.run(t, "migrate", "down", "--to", "1", "--lock-timeout", "-1s").fails(t, "--lock-timeout is -1s: it must not be negative")
 	holder := begin(t, pool)
 	execute(t, holder, `select from pglimit.exclusion_range`)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	command := c.command(ctx, t, c.binary, "migrate", "down", "--lock-timeout", "10ms")
+	command := c.command(ctx, t, c.binary, "migrate", "down", "--to", "1", "--lock-timeout", "10ms")
 	stderr, err := command.StderrPipe()
 	must(t, err)
 	must(t, command.Start())

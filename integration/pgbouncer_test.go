@@ -188,7 +188,7 @@ func cliWorksBehindPgBouncer(t *testing.T, c cli) {
 	c.env = []string{"DATABASE_URL=" + through}
 
 	c.run(t, "migrate", "status", "--check").exits(t, 1)
-	c.run(t, "migrate", "up").exits(t, 0).prints(t, "at version 3\n")
+	c.run(t, "migrate", "up").exits(t, 0).prints(t, "functions        applied 20")
 	c.run(t, "migrate", "up").exits(t, 0).prints(t, "functions        applied 20")
 	for _, strategy := range []string{"token_bucket", "exclusion_range"} { // what strategies send is TestBehindPgBouncer
 		c.run(t, "allow", "k", "--limit", "1/1h", "--strategy", strategy).exits(t, 0)
@@ -253,5 +253,5 @@ func cliWorksBehindPgBouncer(t *testing.T, c cli) {
 			t.Errorf("left behind: %q", found)
 		}
 	}
-	c.run(t, "migrate", "down", "--all", "--yes").exits(t, 0).prints(t, "no migration is applied\n")
+	c.run(t, "migrate", "down", "--to", "0", "--yes").exits(t, 0).prints(t, "tables           pending\n")
 }

@@ -219,7 +219,7 @@ func TestAReadOnlyRoleIsToldSo(t *testing.T) {
 	c.run(t, "peek", "k", "--limit", "1/1h").exits(t, 0).prints(t, "1 of 1 left")
 	c.run(t, "migrate", "status").exits(t, 0)
 	c.run(t, "storage", "unlogged").exits(t, 0)
-	c.run(t, "migrate", "down", "--all").exits(t, 0)
+	c.run(t, "migrate", "down", "--to", "0", "--yes").exits(t, 0)
 	c.run(t, "migrate", "up").exits(t, 0)
 }
 

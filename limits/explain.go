@@ -21,24 +21,24 @@ const (
 // Explanation of one rule, for a key.
 type Explanation struct {
 	Rule
-	State State
+	State State `json:"state"`
 
 	// Why a rule fails.
-	Why string
+	Why string `json:"why,omitempty"`
 
 	// Bucket of the key, under the rule's limit. Nil unless the rule holds and has a limit.
-	Bucket *Bucket
+	Bucket *Bucket `json:"bucket,omitempty"`
 
 	// Held is how many places of the key are held now, if the rule holds and has ActionPlaces. It can exceed the
 	// rule's number: nobody loses a permit when that is lowered.
-	Held int64
+	Held int64 `json:"held,omitempty"`
 }
 
 // Bucket of the strategy TokenBucket. Buckets of other strategies are not shown.
 type Bucket struct {
-	Remaining  int64         // whole tokens
-	RetryAfter time.Duration // until a token is there and the key is not blocked; zero: now
-	ResetAfter time.Duration // until the bucket is full
+	Remaining  int64         `json:"remaining"`      // whole tokens
+	RetryAfter time.Duration `json:"retry_after_ns"` // until a token is there and the key is not blocked; zero: now
+	ResetAfter time.Duration `json:"reset_after_ns"` // until the bucket is full
 }
 
 // Explain returns the rules for a key, in the order in which they are looked up, and the state of each. It counts

@@ -8,8 +8,8 @@ import (
 
 // Change of a rule.
 type Change struct {
-	Before *Rule // nil: there was none
-	After  *Rule // nil: it was deleted
+	Before *Rule `json:"before"` // nil: there was none
+	After  *Rule `json:"after"`  // nil: it was deleted
 }
 
 // ImportConfig says how [Table.Import] works.
@@ -33,7 +33,7 @@ type ImportConfig struct {
 func (t *Table) Import(ctx context.Context, rules []Rule, config ImportConfig) ([]Change, error) {
 	rows := make([]row, len(rules))
 	for i := range rules {
-		rows[i] = row{&rules[i], !rules[i].Disabled}
+		rows[i] = row{Rule: &rules[i], Enabled: !rules[i].Disabled}
 	}
 	asked, err := json.Marshal(rows)
 	if err != nil {
@@ -57,11 +57,11 @@ func (t *Table) Import(ctx context.Context, rules []Rule, config ImportConfig) (
 // Entry of the history.
 type Entry struct {
 	Change
-	ID   int64     // grows with every change
-	At   time.Time // by the database's clock
-	By   string    // who said to have done it
-	Role string    // who was connected
-	Note string    // why; "(no reason given)" if a plain statement did not say
+	ID   int64     `json:"id"`   // grows with every change
+	At   time.Time `json:"at"`   // by the database's clock
+	By   string    `json:"by"`   // who said to have done it
+	Role string    `json:"role"` // who was connected
+	Note string    `json:"note"` // why; "(no reason given)" if a plain statement did not say
 }
 
 // History returns the last n changes, latest first: of the limiter's rules that affect the key (its own, those for its

@@ -33,7 +33,7 @@ type Rule struct {
 	Note string `json:"note,omitempty"`
 
 	// Disabled: as if the rule did not exist.
-	Disabled bool `json:"-"`
+	Disabled bool `json:"disabled,omitempty"`
 
 	// Expires is when the rule ends by itself, by the database's clock: see [Table.Now]. To set a rule, it must not be
 	// in the past, and at most in 2261. Zero: never. A rule with it is temporary: it covers the permanent rule for the
@@ -82,14 +82,15 @@ func (r *Rule) temporary() int {
 // row is a Rule as pglimit.set_limits reads it, and as to_jsonb writes it.
 type row struct {
 	*Rule
-	Enabled bool `json:"enabled"`
+	Enabled  bool `json:"enabled"`
+	Disabled bool `json:"disabled,omitempty"` // never: it hides that of Rule, which the table does not have
 }
 
 func (r *row) rule() *Rule {
 	if r == nil {
 		return nil
 	}
-	r.Disabled, r.Expires, r.At = !r.Enabled, r.Expires.UTC(), r.At.UTC()
+	r.Rule.Disabled, r.Expires, r.At = !r.Enabled, r.Expires.UTC(), r.At.UTC()
 	return r.Rule
 }
 

@@ -85,12 +85,15 @@ func (a *app) importLimits(ctx context.Context, f *limitsFlags, rules []limits.R
 		return err
 	}
 	out := struct {
-		DryRun  bool        `json:"dry_run"`
-		Changed []limitJSON `json:"changed"`
-	}{config.DryRun, []limitJSON{}}
+		DryRun  bool            `json:"dry_run"`
+		Changed []limits.Change `json:"changed"`
+	}{config.DryRun, changed}
 	var text strings.Builder
+	same := len(rules)
 	for _, c := range changed {
-		out.Changed = append(out.Changed, limitJSON{Before: newLimitRule(c.Before), After: newLimitRule(c.After)})
+		if c.After != nil {
+			same--
+		}
 		for _, side := range []struct {
 			sign string
 			rule *limits.Rule
@@ -98,12 +101,6 @@ func (a *app) importLimits(ctx context.Context, f *limitsFlags, rules []limits.R
 			if side.rule != nil {
 				text.WriteString(side.sign + ruleText(side.rule) + "\n")
 			}
-		}
-	}
-	same := len(rules)
-	for _, c := range changed {
-		if c.After != nil {
-			same--
 		}
 	}
 	summary := fmt.Sprintf("%d changed, %d as they were\n", len(changed), same)
@@ -207,7 +204,7 @@ func newLimitsExportCommand(a *app, f *limitsFlags) *cobra.Command {
 			file := rulesFile{Limits: []limitRule{}}
 			for i := range rules {
 				if !rules[i].Expired { // import refuses it
-					file.Limits = append(file.Limits, *newLimitRule(&rules[i]))
+					file.Limits = append(file.Limits, newLimitRule(&rules[i]))
 				}
 			}
 			text, err := file.yaml()

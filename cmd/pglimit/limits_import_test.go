@@ -24,7 +24,7 @@ func TestImportReadsWhatExportWrites(t *testing.T) {
 		if rapid.Bool().Draw(t, "prefix") {
 			rule.Key, rule.Prefix = "", rule.Key
 		}
-		file := rulesFile{Limits: []limitRule{*newLimitRule(&rule)}}
+		file := rulesFile{Limits: []limitRule{newLimitRule(&rule)}}
 		yaml, err := file.yaml()
 		if err != nil {
 			t.Fatal(err)

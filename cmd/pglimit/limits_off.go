@@ -30,9 +30,6 @@ func newLimitsOffCommand(a *app, f *limitsFlags) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if f.dryRun {
-			return a.wouldSetLimit(cmd.Context(), f, rule)
-		}
 		return a.changeLimit(cmd.Context(), f, "set", "replaced", f.set(rule))
 	}
 	cmd.Flags().BoolVar(&all, "all", false, "switch off all limiters")

@@ -91,114 +91,92 @@ func (a *app) setLimit(ctx context.Context, f *limitsSetFlags, rule limits.Rule)
 	} else if such == "" && f.limit != "" {
 		return fmt.Errorf("%s takes no --limit", rule.Action)
 	}
-	if f.dryRun {
-		return a.wouldSetLimit(ctx, f.limitsFlags, rule)
-	}
 	return a.changeLimit(ctx, f.limitsFlags, "set", "replaced", f.set(rule))
 }
 
 // change changes a rule. Nil: there was none before, or there is none after.
-type change func(context.Context, *limits.Table) (before, after *limits.Rule, err error)
+type change func(context.Context, *limits.Table) (limits.Change, error)
 
-// set sets the rule, until --expires.
+// set sets the rule, until --expires. With --dry-run it only says what that would change.
 func (f *limitsFlags) set(rule limits.Rule) change {
-	return func(ctx context.Context, table *limits.Table) (before, after *limits.Rule, err error) {
+	return func(ctx context.Context, table *limits.Table) (c limits.Change, err error) {
 		if rule.Expires, err = f.expiry(ctx, table); err != nil {
-			return nil, nil, err
+			return c, err
 		}
-		before, err = table.Set(ctx, rule)
-		return before, &rule, err
+		c.After = &rule
+		if !f.dryRun {
+			c.Before, err = table.Set(ctx, rule)
+			return c, err
+		}
+		changed, err := table.Import(ctx, []limits.Rule{rule}, limits.ImportConfig{By: f.by, DryRun: true})
+		switch {
+		case err != nil:
+		case len(changed) == 0:
+			c.Before = &rule
+		default:
+			c.Before = changed[0].Before
+		}
+		return c, err
 	}
 }
 
 // remove deletes the rule, or fails with missing if there is none.
 func remove(rule limits.Rule, missing error) change {
-	return func(ctx context.Context, table *limits.Table) (before, after *limits.Rule, err error) {
-		if before, err = table.Delete(ctx, rule); err == nil && before == nil {
+	return func(ctx context.Context, table *limits.Table) (c limits.Change, err error) {
+		if c.Before, err = table.Delete(ctx, rule); err == nil && c.Before == nil {
 			err = missing
 		}
-		return before, nil, err
+		return c, err
 	}
 }
 
 // changeLimit makes a change and prints it. did describes the new state, and beside the old one, such as "replaced".
 func (a *app) changeLimit(ctx context.Context, f *limitsFlags, did, beside string, change change) error {
-	var before, after, other *limits.Rule
-	var followers *limits.Followers
+	var out struct {
+		limits.Change
+		Other     *limits.Rule      `json:"other,omitempty"` // the temporary rule over it, or the permanent one under it
+		Followers *limits.Followers `json:"followers,omitempty"`
+		DryRun    bool              `json:"dry_run,omitempty"`
+		Buckets   *int64            `json:"buckets,omitempty"` // known ones, for which a dry run's rule would hold
+	}
+	out.DryRun = f.dryRun
 	var follow string
 	err := f.on(ctx, a, func(ctx context.Context, table *limits.Table) (err error) {
-		if before, after, err = change(ctx, table); err == nil {
-			other = otherRule(ctx, table, cmp.Or(after, before))
-			followers, follow = followersOf(ctx, table, after)
+		if out.Change, err = change(ctx, table); err != nil {
+			return err
+		}
+		out.Other = otherRule(ctx, table, cmp.Or(out.After, out.Before))
+		out.Followers, follow = followersOf(ctx, table, out.After)
+		if f.dryRun {
+			out.Buckets = new(int64)
+			*out.Buckets, err = table.Reaches(ctx, *out.After)
 		}
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	text := ""
+	before, after, text := out.Before, out.After, ""
 	switch {
 	case after != nil && before != nil && *after == *before:
 		text, did = "nothing changed\n", "it is so already:"
 	case after != nil:
 		text, did = did+" "+ruleText(after)+"\n", beside
 	}
+	if f.dryRun {
+		text = "dry run, nothing was changed; otherwise:\n" + text
+	}
 	if before != nil {
 		text += did + " " + ruleText(before) + "\n"
 	} else {
 		text += did + " nothing: there was no such rule\n"
 	}
-	return a.print(limitJSON{newLimitRule(before), newLimitRule(after), newLimitRule(other), followers},
-		text+otherText(other)+follow)
-}
-
-func (a *app) wouldSetLimit(ctx context.Context, f *limitsFlags, rule limits.Rule) error {
-	var changed []limits.Change
-	var other *limits.Rule
-	var buckets int64
-	var followers *limits.Followers
-	var follow string
-	err := f.on(ctx, a, func(ctx context.Context, table *limits.Table) (err error) {
-		if rule.Expires, err = f.expiry(ctx, table); err != nil {
-			return err
-		}
-		if changed, err = table.Import(ctx, []limits.Rule{rule},
-			limits.ImportConfig{By: f.by, DryRun: true}); err != nil {
-			return err
-		}
-		followers, follow = followersOf(ctx, table, &rule)
-		other = otherRule(ctx, table, &rule)
-		buckets, err = table.Reaches(ctx, rule)
-		return err
-	})
-	if err != nil {
-		return err
+	text += otherText(out.Other)
+	if f.dryRun {
+		known := plural(*out.Buckets, "known bucket", "known buckets") // a semaphore has a bucket per key
+		text += "would hold for " + known + "\n"
 	}
-	text := "dry run, nothing was changed: " + ruleText(&rule) + "\n"
-	switch {
-	case len(changed) == 0:
-		text += "it is so already\n"
-	case changed[0].Before == nil:
-		text += "would replace nothing\n"
-	default:
-		text += "would replace " + ruleText(changed[0].Before) + "\n"
-	}
-	text += otherText(other)
-	out := struct {
-		limitJSON
-		DryRun  bool  `json:"dry_run"`
-		Buckets int64 `json:"buckets"` // that are known, for which it would hold; with places: keys
-	}{limitJSON{After: newLimitRule(&rule), Other: newLimitRule(other), Followers: followers}, true, buckets}
-	if len(changed) > 0 {
-		out.Before = newLimitRule(changed[0].Before)
-	} else {
-		out.Before = out.After
-	}
-	hold := plural(buckets, "known bucket", "known buckets")
-	if rule.Action == pglimit.ActionPlaces {
-		hold = plural(buckets, "known key", "known keys")
-	}
-	return a.print(out, text+"would hold for "+hold+"\n"+follow)
+	return a.print(out, text+follow)
 }
 
 func newLimitsDeleteCommand(a *app, f *limitsFlags) *cobra.Command {
@@ -254,23 +232,23 @@ func newLimitsEnableCommand(a *app, f *limitsFlags, on bool) *cobra.Command {
 			return err
 		}
 		return a.changeLimit(cmd.Context(), f, did, "it was",
-			func(ctx context.Context, table *limits.Table) (before, after *limits.Rule, err error) {
+			func(ctx context.Context, table *limits.Table) (c limits.Change, err error) {
+				set := table.Disable
 				if on {
-					before, err = table.Enable(ctx, rule)
-				} else {
-					before, err = table.Disable(ctx, rule)
+					set = table.Enable
 				}
-				if err != nil {
-					return nil, nil, err
+				if c.Before, err = set(ctx, rule); err != nil {
+					return c, err
 				}
-				if before == nil {
-					return nil, nil, noSuchRule(&rule)
+				if c.Before == nil {
+					return c, noSuchRule(&rule)
 				}
-				changed := *before
+				changed := *c.Before
 				if changed.Disabled == on {
 					changed.Disabled, changed.Note, changed.By, changed.At = !on, rule.Note, rule.By, time.Time{}
 				}
-				return before, &changed, nil
+				c.After = &changed
+				return c, nil
 			})
 	}
 	f.addRuleTo(cmd)

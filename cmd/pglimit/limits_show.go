@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -55,12 +56,11 @@ func (f *limitsFlags) list(ctx context.Context, a *app) (rules []limits.Rule, er
 
 func (a *app) printRules(rules []limits.Rule) error {
 	out := struct {
-		Limits []*limitRule `json:"limits"`
-	}{[]*limitRule{}}
+		Limits []limits.Rule `json:"limits"`
+	}{rules}
 	var rows [][]string
 	for i := range rules {
 		r := &rules[i]
-		out.Limits = append(out.Limits, newLimitRule(r))
 		rows = append(rows, []string{ruleLimiter(r), ruleKeys(r), r.Action.String(), r.Limit, r.MaxWait, ruleState(r),
 			word(r.By), r.At.Format(time.DateTime), inLine(r.Note)})
 	}
@@ -103,48 +103,17 @@ func newLimitsExplainCommand(a *app, f *limitsFlags) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			out := newExplainJSON(args[0], args[1], rules)
-			out.Followers = followers
-			return a.print(out, explainText(args[0], args[1], rules)+follow)
+			return a.print(explainJSON{args[0], args[1], rules, followers}, explainText(args[0], args[1], rules)+follow)
 		},
 	}
 }
 
 type explainJSON struct {
-	Limiter string        `json:"limiter"`
-	Key     string        `json:"key"`
-	Rules   []explainRule `json:"rules"` // in the order in which they are looked up
+	Limiter string               `json:"limiter"`
+	Key     string               `json:"key"`
+	Rules   []limits.Explanation `json:"rules"` // in the order in which they are looked up
 
 	Followers *limits.Followers `json:"followers,omitempty"` // if a rule for limiters holds, and it is known
-}
-
-type explainRule struct {
-	*limitRule
-	State  limits.State   `json:"state"`            // holds, overruled, disabled, expired or fails
-	Why    string         `json:"why,omitempty"`    // it fails
-	Bucket *explainBucket `json:"bucket,omitempty"` // if the rule holds, and has a limit
-	Held   *int64         `json:"held,omitempty"`   // places, if the rule holds and says how many there are
-}
-
-type explainBucket struct {
-	Remaining    int64 `json:"remaining"`
-	RetryAfterMS int64 `json:"retry_after_ms"`
-	ResetAfterMS int64 `json:"reset_after_ms"`
-}
-
-func newExplainJSON(limiter, key string, rules []limits.Explanation) explainJSON {
-	out := explainJSON{Limiter: limiter, Key: key, Rules: []explainRule{}}
-	for i := range rules {
-		r := explainRule{limitRule: newLimitRule(&rules[i].Rule), State: rules[i].State, Why: rules[i].Why}
-		if b := rules[i].Bucket; b != nil {
-			r.Bucket = &explainBucket{b.Remaining, milliseconds(b.RetryAfter), milliseconds(b.ResetAfter)}
-		}
-		if r.State == limits.Holds && r.Action.Action == pglimit.ActionPlaces {
-			r.Held = &rules[i].Held
-		}
-		out.Rules = append(out.Rules, r)
-	}
-	return out
 }
 
 func explainText(limiter, key string, rules []limits.Explanation) string {
@@ -234,28 +203,14 @@ func newLimitsHistoryCommand(a *app, f *limitsFlags) *cobra.Command {
 	return cmd
 }
 
-type historyEntry struct {
-	limitJSON
-	ID   int64     `json:"id"`
-	At   time.Time `json:"at"`
-	By   string    `json:"by"`
-	Role string    `json:"role"`
-	Note string    `json:"note"`
-}
-
 func (a *app) printHistory(entries []limits.Entry) error {
 	out := struct {
-		History []historyEntry `json:"history"` // the latest first
-	}{[]historyEntry{}}
+		History []limits.Entry `json:"history"` // the latest first
+	}{entries}
 	var rows [][]string
 	for i := range entries {
 		e := &entries[i]
-		changed := limitJSON{Before: newLimitRule(e.Before), After: newLimitRule(e.After)}
-		out.History = append(out.History, historyEntry{changed, e.ID, e.At, e.By, e.Role, e.Note})
-		of := e.After
-		if of == nil {
-			of = e.Before
-		}
+		of := cmp.Or(e.After, e.Before)
 		rows = append(rows, []string{e.At.Format(time.DateTime), word(e.By), word(e.Role), ruleLimiter(of),
 			ruleKeys(of), changeText(&e.Change), inLine(e.Note)})
 	}

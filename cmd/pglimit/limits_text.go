@@ -14,21 +14,17 @@ import (
 	"github.com/pglimit/ratelimit/pglimit"
 )
 
-// limitRule is a rule in JSON, and in the YAML of import and export, which leaves out the fields that the database
-// writes.
+// limitRule is a rule in the YAML of import and export, without the fields that the database writes.
 type limitRule struct {
-	ID        int64      `json:"id,omitempty" yaml:"-"`
-	Limiter   yamlText   `json:"limiter,omitempty" yaml:"limiter,omitempty"` // none: all limiters
-	Key       yamlText   `json:"key,omitempty" yaml:"key,omitempty"`
-	Prefix    yamlText   `json:"prefix,omitempty" yaml:"prefix,omitempty"`
-	Action    ruleAction `json:"action" yaml:"action,omitempty"`
-	Limit     yamlText   `json:"limit,omitempty" yaml:"limit,omitempty"`
-	MaxWait   yamlText   `json:"max_wait,omitempty" yaml:"max_wait,omitempty"`
-	Disabled  bool       `json:"disabled,omitempty" yaml:"disabled,omitempty"`
-	ExpiresAt *time.Time `json:"expires_at,omitempty" yaml:"expires_at,omitempty"`
-	Note      yamlText   `json:"note" yaml:"note,omitempty"`
-	ChangedBy string     `json:"changed_by,omitempty" yaml:"-"`
-	ChangedAt time.Time  `json:"changed_at,omitzero" yaml:"-"`
+	Limiter   yamlText   `yaml:"limiter,omitempty"` // none: all limiters
+	Key       yamlText   `yaml:"key,omitempty"`
+	Prefix    yamlText   `yaml:"prefix,omitempty"`
+	Action    ruleAction `yaml:"action,omitempty"`
+	Limit     yamlText   `yaml:"limit,omitempty"`
+	MaxWait   yamlText   `yaml:"max_wait,omitempty"`
+	Disabled  bool       `yaml:"disabled,omitempty"`
+	ExpiresAt time.Time  `yaml:"expires_at,omitempty"`
+	Note      yamlText   `yaml:"note,omitempty"`
 }
 
 // yamlText is quoted if it has line breaks or similar characters, some of which the encoder writes so that the decoder
@@ -53,39 +49,17 @@ func (a *ruleAction) UnmarshalYAML(node *yaml.Node) error {
 	return nil
 }
 
-func newLimitRule(r *limits.Rule) *limitRule {
-	if r == nil {
-		return nil
-	}
-	made := &limitRule{
-		ID: r.ID, Limiter: yamlText(r.Limiter), Key: yamlText(r.Key), Prefix: yamlText(r.Prefix),
-		Action: ruleAction{r.Action}, Limit: yamlText(r.Limit), MaxWait: yamlText(r.MaxWait), Disabled: r.Disabled,
-		Note: yamlText(r.Note), ChangedBy: r.By, ChangedAt: r.At,
-	}
-	if !r.Expires.IsZero() {
-		made.ExpiresAt = &r.Expires
-	}
-	return made
+func newLimitRule(r *limits.Rule) limitRule {
+	return limitRule{yamlText(r.Limiter), yamlText(r.Key), yamlText(r.Prefix), ruleAction{r.Action}, yamlText(r.Limit),
+		yamlText(r.MaxWait), r.Disabled, r.Expires, yamlText(r.Note)}
 }
 
 func (r *limitRule) rule() limits.Rule {
-	made := limits.Rule{
+	return limits.Rule{
 		Limiter: string(r.Limiter), Key: string(r.Key), Prefix: string(r.Prefix), Action: r.Action.Action,
-		Limit: string(r.Limit), MaxWait: string(r.MaxWait), Disabled: r.Disabled, Note: string(r.Note),
+		Limit: string(r.Limit), MaxWait: string(r.MaxWait), Disabled: r.Disabled, Expires: r.ExpiresAt,
+		Note: string(r.Note),
 	}
-	if r.ExpiresAt != nil {
-		made.Expires = *r.ExpiresAt
-	}
-	return made
-}
-
-// limitJSON is what changed, for machines.
-type limitJSON struct {
-	Before *limitRule `json:"before"`          // null: there was none
-	After  *limitRule `json:"after"`           // null: it was deleted
-	Other  *limitRule `json:"other,omitempty"` // the temporary rule over it, or the permanent one under it
-
-	Followers *limits.Followers `json:"followers,omitempty"` // if it is for limiters, and known
 }
 
 // followersOf counts the followers of a rule that is enabled and for limiters. text says how many they are, or why that
