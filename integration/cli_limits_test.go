@@ -129,11 +129,11 @@ func cliSetsPlaces(t *testing.T, c cli) {
 	// pglimit run
 	c.run(t, "limits", "set", "cli", "--prefix", "import:", "--action", "places", "--limit", "2", "--note", "two").exits(t, 0)
 	nested := []string{"run", "--key", "import:42", "--from-table", "--", c.binary}
-	c.run(t, append(nested, append(nested, "version")...)...).exits(t, 0)
-	c.run(t, append(nested, append(nested, append(nested, "version")...)...)...).exits(t, 75)
+	c.run(t, append(nested, append(nested, "--version")...)...).exits(t, 0)
+	c.run(t, append(nested, append(nested, append(nested, "--version")...)...)...).exits(t, 75)
 	nested[2] = "none" // no rule is for it
-	c.run(t, append(nested, "version")...).exits(t, 0)
-	c.run(t, append(nested, append(nested, "version")...)...).exits(t, 75)
+	c.run(t, append(nested, "--version")...).exits(t, 0)
+	c.run(t, append(nested, append(nested, "--version")...)...).exits(t, 75)
 }
 
 func cliImportsLimits(t *testing.T, c cli) {
@@ -238,7 +238,7 @@ func cliRefusesWrongLimits(t *testing.T, c cli) {
 		"explain takes a LIMITER and a KEY":           {"explain", "api"},
 		"--last is 0":                                 {"history", "--last", "0"},
 		"import takes one FILE":                       {"import"},
-		"did you mean --dry-run?":                     append([]string{"set", "api", "--dry"}, limit...),
+		"unknown flag: --dry":                         append([]string{"set", "api", "--dry"}, limit...),
 		"--timeout is -1s: it must not be negative":   {"list", "--timeout", "-1s"},
 	} {
 		c.run(t, append([]string{"limits"}, args...)...).fails(t, want)

@@ -40,7 +40,11 @@ func shortDuration(d time.Duration) string {
 	case d < time.Minute:
 		unit = 100 * time.Millisecond
 	}
-	text := roundUp(d, unit).String()
+	down := d.Truncate(unit)
+	if down < d {
+		down += unit
+	}
+	text := down.String()
 	if strings.HasSuffix(text, "m0s") {
 		text = strings.TrimSuffix(text, "0s")
 	}
@@ -48,19 +52,6 @@ func shortDuration(d time.Duration) string {
 		text = strings.TrimSuffix(text, "0m")
 	}
 	return text
-}
-
-// milliseconds of the duration, rounded up.
-func milliseconds(d time.Duration) int64 {
-	return roundUp(d, time.Millisecond).Milliseconds()
-}
-
-func roundUp(d, unit time.Duration) time.Duration {
-	down := d.Truncate(unit)
-	if down < d {
-		return down + unit
-	}
-	return down
 }
 
 // oneLine returns the text of the error without line breaks, and without the names of our packages as prefixes.

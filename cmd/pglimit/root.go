@@ -1,6 +1,7 @@
 package main
 
 import (
+	"runtime/debug"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -73,7 +74,6 @@ func newRootCommand(a *app) *cobra.Command {
 	add(groupOperate, newMigrateCommand(a), newLimitsCommand(a), newCleanupCommand(a), newStorageCommand(a),
 		newDistributeCommand(a), newServeCommand(a), newBenchCommand(a), newAuditCommand(a))
 	add(groupOperate, newProveCommands(a)...)
-	add(groupMore, newVersionCommand(a))
 	addCobrasOwn(root)
 	root.CompletionOptions.SetDefaultShellCompDirective(cobra.ShellCompDirectiveNoFileComp)
 	keepOrder(root)
@@ -88,26 +88,14 @@ func keepOrder(cmd *cobra.Command) {
 	}
 }
 
-// addCobrasOwn adds the commands help and completion. They fail on an unknown name; cobra's own versions would print
-// something else and succeed.
+// addCobrasOwn adds the commands help and completion. Completion fails without the name of a shell.
 func addCobrasOwn(root *cobra.Command) {
 	root.SetHelpCommandGroupID(groupMore)
 	root.SetCompletionCommandGroupID(groupMore)
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
-	for _, command := range root.Commands() {
-		switch command.Name() {
-		case "help":
-			command.Args = func(_ *cobra.Command, args []string) error {
-				found, rest, err := root.Find(args)
-				if err == nil && len(rest) > 0 {
-					err = unknownCommand(found, rest[0])
-				}
-				return err
-			}
-		case "completion":
-			group(command)
-		}
+	if completion, _, err := root.Find([]string{"completion"}); err == nil {
+		group(completion)
 	}
 }
 
@@ -129,4 +117,12 @@ func lines(text ...string) string {
 		}
 	}
 	return strings.Join(text, "\n")
+}
+
+// moduleVersion has the commit, and whether it was changed, if this is no release.
+func moduleVersion() string {
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
+		return info.Main.Version
+	}
+	return "unknown"
 }

@@ -17,11 +17,8 @@ func usagef(cmd *cobra.Command, format string, args ...any) error {
 // flagError turns cobra's error about a flag into one of [usagef].
 func flagError(cmd *cobra.Command, err error) error {
 	var unknown *pflag.NotExistError
-	if errors.As(err, &unknown) {
-		if cmd.HasSubCommands() && cmd.Flags().NArg() > 0 { // the flag is that of a command whose name is wrong
-			return unknownCommand(cmd, cmd.Flags().Arg(0))
-		}
-		return usagef(cmd, "%v%s", err, similarFlags(cmd, unknown.GetSpecifiedName()))
+	if errors.As(err, &unknown) && cmd.HasSubCommands() && cmd.Flags().NArg() > 0 {
+		return unknownCommand(cmd, cmd.Flags().Arg(0)) // the flag is that of a command whose name is wrong
 	}
 	var invalid *pflag.InvalidValueError
 	if !errors.As(err, &invalid) {
@@ -37,20 +34,6 @@ func flagError(cmd *cobra.Command, err error) error {
 		why = "it must be a duration such as 500ms, 10s or 1m30s"
 	}
 	return usagef(cmd, "--%s is %q: %s", invalid.GetFlag().Name, invalid.GetValue(), why)
-}
-
-// similarFlags returns a question if the names of flags begin like the given one, or the other way round.
-func similarFlags(cmd *cobra.Command, name string) string {
-	var similar []string
-	cmd.Flags().VisitAll(func(f *pflag.Flag) {
-		if len(name) > 1 && (strings.HasPrefix(f.Name, name) || strings.HasPrefix(name, f.Name)) {
-			similar = append(similar, "--"+f.Name)
-		}
-	})
-	if len(similar) == 0 {
-		return ""
-	}
-	return ", did you mean " + strings.Join(similar, " or ") + "?"
 }
 
 // flagGroup is some flags of a command under a title of their own in its help.
