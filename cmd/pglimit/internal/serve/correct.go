@@ -9,7 +9,7 @@ import (
 )
 
 // reset answers /v1/reset.
-func (s *Server) reset(w http.ResponseWriter, r *http.Request) *problem {
+func (s *Server) reset(w http.ResponseWriter, r *http.Request, _ int) *problem {
 	var body bucket
 	if p := read(w, r, &body); p != nil {
 		return p
@@ -36,7 +36,7 @@ func (s *Server) reset(w http.ResponseWriter, r *http.Request) *problem {
 }
 
 // refund answers /v1/refund: tokens of a decision were not used.
-func (s *Server) refund(w http.ResponseWriter, r *http.Request) *problem {
+func (s *Server) refund(w http.ResponseWriter, r *http.Request, _ int) *problem {
 	l, d, tokens, p := s.correction(w, r)
 	if p != nil {
 		return p
@@ -49,7 +49,7 @@ func (s *Server) refund(w http.ResponseWriter, r *http.Request) *problem {
 }
 
 // settle answers /v1/settle: what was granted was an estimate.
-func (s *Server) settle(w http.ResponseWriter, r *http.Request) *problem {
+func (s *Server) settle(w http.ResponseWriter, r *http.Request, _ int) *problem {
 	l, d, tokens, p := s.correction(w, r)
 	if p != nil {
 		return p

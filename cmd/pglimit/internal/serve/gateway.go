@@ -38,17 +38,8 @@ func (s *Server) gateway(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *Server) askedByGateway(w http.ResponseWriter, r *http.Request) *problem {
-	p := s.authorized(w, r)
-	if p == nil && r.Method != http.MethodGet && r.Method != http.MethodHead {
-		p = newProblem(http.StatusMethodNotAllowed, "the method is %s: %s takes GET and HEAD", r.Method, gatewayPath)
-	}
-	if p == nil {
-		p = checkQuery(r)
-	}
-	if p != nil {
-		return p
-	}
-	denied, p := statusOfDenial(r, http.StatusTooManyRequests, http.StatusForbidden)
+	denied, p := s.admit(w, r, []string{http.MethodGet, http.MethodHead}, http.StatusTooManyRequests,
+		http.StatusForbidden)
 	if p != nil {
 		return p
 	}

@@ -143,15 +143,11 @@ func (s *Server) routes(requests *prometheus.HistogramVec, metrics http.Handler)
 		times := requests.MustCurryWith(prometheus.Labels{"handler": path})
 		mux.Handle(path, promhttp.InstrumentHandlerDuration(times, h))
 	}
-	for path, answer := range map[string]func(http.ResponseWriter, *http.Request) *problem{
-		"/v1/allow":  s.allow,
-		"/v1/peek":   s.peek,
-		"/v1/reset":  s.reset,
-		"/v1/refund": s.refund,
-		"/v1/settle": s.settle,
-	} {
-		timed(path, s.post(answer))
-	}
+	timed("/v1/allow", s.post(s.allow, http.StatusOK, http.StatusTooManyRequests))
+	timed("/v1/peek", s.post(s.peek))
+	timed("/v1/reset", s.post(s.reset))
+	timed("/v1/refund", s.post(s.refund))
+	timed("/v1/settle", s.post(s.settle))
 	if s.config.Gateway != (Gateway{}) {
 		timed(gatewayPath, http.HandlerFunc(s.gateway))
 	}
@@ -168,24 +164,33 @@ func (s *Server) routes(requests *prometheus.HistogramVec, metrics http.Handler)
 	return mux
 }
 
-// post handles every request below /v1.
-func (s *Server) post(answer func(http.ResponseWriter, *http.Request) *problem) http.HandlerFunc {
+// answerer answers a request, or says why it does not. A denial is to have the status denied.
+type answerer func(w http.ResponseWriter, r *http.Request, denied int) *problem
+
+// post handles a request with JSON. Clients may choose the status of a denial out of statuses, if there are any.
+func (s *Server) post(answer answerer, statuses ...int) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		p := s.authorized(w, r)
-		if p == nil && r.Method != http.MethodPost {
-			w.Header().Set("Allow", http.MethodPost)
-			p = newProblem(http.StatusMethodNotAllowed, "the method is %s: %s takes POST", r.Method, r.URL.Path)
-		}
+		denied, p := s.admit(w, r, []string{http.MethodPost}, statuses...)
 		if p == nil {
-			p = checkQuery(r)
-		}
-		if p == nil {
-			p = answer(w, r)
+			p = answer(w, r, denied)
 		}
 		if p != nil { // also if the client seems to have left: one that has closed its own half still reads
 			p.write(w)
 		}
 	}
+}
+
+// admit checks what the header and the query of every request below /v1 must have. It returns the status of a denial.
+func (s *Server) admit(w http.ResponseWriter, r *http.Request, methods []string, statuses ...int) (int, *problem) {
+	if p := s.authorized(w, r); p != nil {
+		return 0, p
+	}
+	if !slices.Contains(methods, r.Method) {
+		takes := strings.Join(methods, ", ")
+		w.Header().Set("Allow", takes)
+		return 0, newProblem(http.StatusMethodNotAllowed, "the method is %s: %s takes %s", r.Method, r.URL.Path, takes)
+	}
+	return statusOfDenial(r, statuses...)
 }
 
 // authorized compares hashes, so that its duration reveals nothing about the tokens.

@@ -24,11 +24,7 @@ const (
 )
 
 // allow answers /v1/allow. A denial is 200 too, unless the caller asks for another status.
-func (s *Server) allow(w http.ResponseWriter, r *http.Request) *problem {
-	denied, p := statusOfDenial(r, http.StatusOK, http.StatusTooManyRequests)
-	if p != nil {
-		return p
-	}
+func (s *Server) allow(w http.ResponseWriter, r *http.Request, denied int) *problem {
 	var body asks
 	if p := body.read(w, r); p != nil {
 		return p
@@ -43,7 +39,7 @@ func (s *Server) allow(w http.ResponseWriter, r *http.Request) *problem {
 }
 
 // peek answers /v1/peek. It is always 200, whether or not the tokens are there.
-func (s *Server) peek(w http.ResponseWriter, r *http.Request) *problem {
+func (s *Server) peek(w http.ResponseWriter, r *http.Request, _ int) *problem {
 	var body asks
 	if p := body.read(w, r); p != nil {
 		return p
@@ -275,34 +271,40 @@ func (s *Server) allowAll(w http.ResponseWriter, r *http.Request, list []ask, de
 
 // takeEach decides each of the requests by itself. If one is not valid, none is decided.
 func (s *Server) takeEach(w http.ResponseWriter, r *http.Request, list []ask, peek bool) *problem {
-	requests := make(map[limiterName][]pglimit.Request)
-	limiters := make(map[limiterName]limiter)
-	indexes := make(map[limiterName][]int)
+	type call struct { // of one limiter
+		limiter  limiter
+		requests []pglimit.Request
+		indexes  []int // of the requests in list
+	}
+	calls := make(map[string]*call)
 	for i := range list {
 		l, request, _, p := s.request(r.Context(), &list[i], peek)
 		if p != nil {
 			return p.in(requestAt(i))
 		}
-		name := limiterName(l.Config().Name)
-		limiters[name], requests[name], indexes[name] = l, append(requests[name], request), append(indexes[name], i)
+		name := l.Config().Name
+		if calls[name] == nil {
+			calls[name] = &call{limiter: l}
+		}
+		c := calls[name]
+		c.requests, c.indexes = append(c.requests, request), append(c.indexes, i)
 	}
-	answers, problems := make([]either, len(list)), make([]*problem, len(list))
-	var calls sync.WaitGroup
-	for name := range requests {
-		calls.Go(func() {
-			decided, failed := takeOf(r.Context(), limiters[name], requests[name])
-			for n, i := range indexes[name] {
-				if p := limiters[name].problem(&requests[name][n], &decided[n], failed[n]); p != nil {
+	answers, problems := make([]any, len(list)), make([]*problem, len(list))
+	var under sync.WaitGroup
+	for _, c := range calls {
+		under.Go(func() {
+			decided, errs := doEach(r.Context(), c.limiter, c.requests)
+			for n, i := range c.indexes {
+				if p := c.limiter.problem(&c.requests[n], &decided[n], errs[n]); p != nil {
 					problems[i] = p.in(requestAt(i))
-					answers[i].failure = &failure{list[i].Limiter, list[i].Key, problems[i]}
-					continue
+					answers[i] = failure{list[i].Limiter, list[i].Key, problems[i]}
+				} else {
+					answers[i] = NewDecision(decided[n])
 				}
-				d := NewDecision(decided[n])
-				answers[i].decision = &d
 			}
 		})
 	}
-	calls.Wait()
+	under.Wait()
 	if slices.Contains(problems, nil) { // else the tokens that were taken would be lost to the client
 		writeJSON(w, http.StatusOK, "application/json", decisions{answers})
 		return nil
@@ -310,10 +312,8 @@ func (s *Server) takeEach(w http.ResponseWriter, r *http.Request, list []ask, pe
 	return problems[0]
 }
 
-type limiterName string
-
-// takeOf is Limiter.DoEach with an error, or nil, for each request.
-func takeOf(ctx context.Context, l limiter, requests []pglimit.Request) ([]pglimit.Decision, []error) {
+// doEach is Limiter.DoEach with an error, or nil, for each request.
+func doEach(ctx context.Context, l limiter, requests []pglimit.Request) ([]pglimit.Decision, []error) {
 	decided, err := l.DoEach(ctx, requests...)
 	errs := make([]error, len(requests))
 	var one *pglimit.IndexError

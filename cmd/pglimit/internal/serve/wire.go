@@ -1,7 +1,6 @@
 package serve
 
 import (
-	"encoding/json"
 	"fmt"
 	"strings"
 	"time"
@@ -122,27 +121,13 @@ func (d *Decision) granted() (pglimit.Decision, *problem) {
 
 // decisions is the answer to several requests, each by itself.
 type decisions struct {
-	Decisions []either `json:"decisions"`
-}
-
-// either is a decision, or why there is none.
-type either struct {
-	decision *Decision
-	failure  *failure
+	Decisions []any `json:"decisions"` // Decision or failure
 }
 
 type failure struct {
 	Limiter string   `json:"limiter"`
 	Key     string   `json:"key"`
 	Error   *problem `json:"error"`
-}
-
-// MarshalJSON writes the one that is there.
-func (e either) MarshalJSON() ([]byte, error) {
-	if e.failure != nil {
-		return json.Marshal(e.failure)
-	}
-	return json.Marshal(e.decision)
 }
 
 // Group is the answer to several requests, all or nothing. If it is denied, allowed of each decision says whether this
