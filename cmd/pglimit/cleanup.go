@@ -23,14 +23,13 @@ database's clock steps back by more than that.
 
 Any number of instances may run, here or inside services: one of them does each
 run. What happens is logged to stderr (as JSON with --output json). After Ctrl-C
-or SIGTERM the exit code is 0. After SIGHUP it is 129, so that a service manager
-starts it again: it reads no file. It is 2 if the database cannot be connected
-to at the start or is not migrated; later failures are logged, and the next run
-tries again. With --metrics it exports what the tables cost and when it ran, for
+or SIGTERM the exit code is 0. It is 2 if the database cannot be connected to at
+the start or is not migrated; later failures are logged, and the next run tries
+again. With --metrics it exports what the tables cost and when it ran, for
 Prometheus, where no instance of "pglimit serve" or of a service does.
 
-With --once it prints what was removed. The exit code is 2 if anything failed,
-and 0 if another run is under way, which then does the work.`
+With --once the exit code is 2 if anything failed, and 0 if another run is under
+way, which then does the work.`
 
 type cleanupFlags struct {
 	once     bool

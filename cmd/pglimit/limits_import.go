@@ -19,13 +19,10 @@ import (
 const limitsImportLong = `Set all rules of a YAML file (- is stdin) in one transaction, or none if one of
 them is invalid. It prints the changes: + is new, - is what was there before.
 Rules that are already there stay, and so do those that the file does not have,
-unless --prune deletes them. A rule that has expired is invalid, unless it is
-already there.
+unless --prune deletes them.
 
   limits:
-    - limiter: api
-      limit: 100/1m burst 20
-      note: the default
+    - {limiter: api, limit: 100/1m burst 20, note: the default}
     - limiter: api
       key: user:42            # or prefix: bot:
       action: deny   # or enforce (default), observe, allow, off, places

@@ -18,25 +18,16 @@ another tool. It needs no database.
 
 The text has no transaction of its own: give it one. It records what it
 applies, so that "pglimit migrate status" knows about it. --output does not
-change it.
+change it. --from and --to select versions, both included.
 
---from and --to select versions, both included; "pglimit migrate status" lists
-them. When a new release brings more, print the ones after the last that you
-have.
-
-With --dir each version goes into a file of its own, named as the tool wants it:
-
-  golang-migrate  000001_tables.up.sql and 000001_tables.down.sql
-  flyway          V1__tables.sql; with --down U1__tables.sql, to undo it
-  atlas           00001_tables.sql; then run "atlas migrate hash"
-  goose           00001_tables.sql, up and down in one
+With --dir each version goes into a file of its own, named as the tool wants it.
+A file that exists with another text is never overwritten: then no file is
+written, and the exit code is 2.
 
 Give the tool a folder and a version table (Flyway: schema history table) for
 these files alone, because their versions begin with 1. The table must not be
-pglimit.goose_db_version, which the files write by themselves.
-
-A file that exists with another text is never overwritten: then no file is
-written, and the exit code is 2. Other files in the folder do not matter.`
+pglimit.goose_db_version, which the files write by themselves. After the files
+for Atlas, run "atlas migrate hash".`
 
 func newMigrateSQLCommand(a *app) *cobra.Command {
 	var span migrations.Span

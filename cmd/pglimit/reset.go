@@ -11,19 +11,15 @@ import (
 )
 
 const resetLong = `Fill a key's bucket: what it has used is forgotten, and a block of the key ends.
-With --all, fill the buckets of all keys of a limiter.
-
-Resetting a bucket that is full, or a key that was never seen, does nothing and
-succeeds.
+With --all, fill the buckets of all keys of a limiter. A bucket that is full
+stays so. What "allow" took with several --limit has a limiter each: --limiter
+"cli 1/1m".
 
 --all reads the whole table in short steps, removes the rows of the limiter
 and says how many there were. Rows that somebody holds locked come last, and
 it waits for those. It does not ask whether you are sure, and has no time
-limit unless --timeout is given, whatever statement_timeout and lock_timeout
-are. If it is stopped, the buckets that were reset so far stay reset, and the
-error says how many rows that were.
-
-What "allow" took with several --limit has a limiter each: --limiter "cli 1/1m".
+limit unless --timeout is given. If it is stopped, the error says how many rows
+it has removed.
 
 A process that remembers a denial may go on denying the key: for its
 Memory.TTL at most, which is a second by default.`

@@ -12,24 +12,20 @@ import (
 const runLong = `Run a command while holding one of --concurrency places of a key.
 
 At most that many commands run at once, across all machines: with 1, it is a
-lock for cron jobs. After a crash, the place is free again after --ttl. If no
-place is free, run gives up, or waits as long as --wait.
+lock for cron jobs. If no place is free, run gives up, or waits as long as
+--wait. The place is held until everything that the command started has ended;
+after a crash it is free again after --ttl.
 
-The place is held until everything that the command started has ended, and run
-waits for that. The exit code is the command's (128 plus the signal's number if
-a signal killed it). It is 75 if there was no place and the command did not run,
-127 if there is no such command, 126 if it cannot be run, and 2 if the database
-does not answer; stderr says which. Signals are passed on to the command and,
-unless its input is a terminal, to its process group.
-
-A second process, the keeper, holds the place and starts the command. If run is
-killed, the keeper goes on until everything has ended. If the keeper is killed,
-the command is killed.
+The exit code is the command's (128 plus the signal's number if a signal killed
+it). It is 75 if there was no place and the command did not run, 127 if there is
+no such command, 126 if it cannot be run, and 2 if the database does not answer;
+stderr says which. Signals are passed on.
 
 The place is lost if the database does not answer for --ttl. Then the command
 and everything it started get SIGTERM, and SIGKILL after --grace; the exit code
 is 76. PGLIMIT_TOKEN in the command's environment is a number larger than that
-of every earlier holder. Let the systems that it writes to reject smaller ones.`
+of every earlier holder. Let the systems that it writes to reject smaller ones.
+docs/semaphore.md says what happens when something is killed.`
 
 // Exit codes of run besides the command's.
 const (

@@ -33,13 +33,7 @@ number of instances may run: Postgres decides, so their limits are the same.
   POST /v1/refund   {"decision":{...},"tokens":1}: give back what was granted
   POST /v1/settle   {"decision":{...},"tokens":9}: charge what it really cost
   GET  /v1/gateway  may this request pass? For gateways, with --gateway-key
-  GET  /healthz     200 while the process runs
-  GET  /readyz      200 while it can decide
-  GET  /metrics     for Prometheus
-
-An answer is 200 with "allowed" true or false. If no decision is known, it is
-503 for now, or 500 until somebody fixes the cause, such as a missing
-migration. docs/serve.md has all requests and answers.
+  GET  /healthz, /readyz, and /metrics for Prometheus
 
 The limits are those of the table pglimit.limits, which "pglimit limits" changes
 while it runs. A YAML file (--config), or --limit, names limiters with settings,
@@ -51,22 +45,11 @@ and with a limit for keys that have none in the table:
 
 Anybody who can reach the address can take from and reset any key. So it listens
 on this machine only, unless --listen says otherwise, and --token-file makes it
-require "Authorization: Bearer TOKEN" below /v1. A token has at least 16
-characters, such as those of "openssl rand -hex 32"; lines of the file that
-begin with # are comments. It does not speak TLS: across a network, put a proxy
-in front of it.
+require "Authorization: Bearer TOKEN" below /v1. It does not speak TLS.
 
-Migrate the database with "pglimit migrate up". The server also starts without
-the database, and is ready once it is there. It removes rows that are no longer
-needed, as "pglimit cleanup" does, unless --no-cleanup is given.
-
-At SIGHUP it reads both files again. Invalid ones are logged and change nothing.
-
-After Ctrl-C or SIGTERM, /readyz fails, and requests are still answered for
---drain, while load balancers move to other instances. Then running requests are
-answered; those that still wait after --grace get 503. The exit code is 0,
-or 2 if some got no answer or leases could not be returned. A second Ctrl-C
-kills it. It logs to stderr (as JSON with --output json).`
+At SIGHUP it reads both files again. The exit code is 0, or 2 if a request got
+no answer or leases could not be returned. docs/serve.md has the rest: all
+requests and answers, the file, the tokens, and how it starts and stops.`
 
 type serveFlags struct {
 	config    string

@@ -12,21 +12,15 @@ import (
 const storageLong = `Say how Postgres keeps the tables of the buckets, or keep them as given.
 
 Unlogged tables write no WAL for their rows, which makes grants faster. The
-price is that of a Redis without persistence:
-
-  - after a crash of the server the tables are empty, so every bucket is full
-    (after a clean restart they are as they were)
-  - replicas get nothing: a read on a standby fails, and after a failover every
-    bucket is full
-  - --durability durable waits for nothing there
+price is that of a Redis without persistence: after a crash of the server, and
+on a replica, every bucket is full, and --durability durable waits for nothing.
 
 The tables are rewritten in one transaction, which takes some seconds for a
 million buckets. No bucket is forgotten, and nobody can use the tables
 meanwhile. If another transaction holds one of them for more than a second,
 the command lets the others go on and tries again, until it succeeds or Ctrl-C
 ends it. Only the owner of the tables may do this. Tables that a later
-migration adds are logged: run it again then. The schedule of the cleanup and
-the record of what is migrated stay logged.`
+migration adds are logged: run it again then.`
 
 func newStorageCommand(a *app) *cobra.Command {
 	kinds := []string{string(migrations.Logged), string(migrations.Unlogged)}
