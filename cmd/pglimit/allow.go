@@ -67,7 +67,7 @@ func newAllowCommand(a *app) *cobra.Command {
 			"# five tokens at once, and the details for a program",
 			"pglimit allow import --limit \"100/1m burst 20\" --tokens 5 --output json",
 		),
-		Args: oneKey,
+		Args: takes("KEY"),
 		RunE: func(cmd *cobra.Command, args []string) error { return a.allow(cmd, &f, args[0]) },
 	}
 	f.addLimitTo(cmd)

@@ -31,12 +31,7 @@ func newHoldersCommand(a *app) *cobra.Command {
 			"pglimit holders tenant:42 --limiter imports",
 			"pglimit holders --output json | jq '.holders[].holder'",
 		),
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return nil
-			}
-			return oneKey(cmd, args)
-		},
+		Args: takes("[KEY]"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var name, key *string // nil: any
 			if len(args) == 1 {
@@ -45,10 +40,7 @@ func newHoldersCommand(a *app) *cobra.Command {
 			if key != nil || cmd.Flags().Changed("limiter") {
 				name = &limiter
 			}
-			switch {
-			case key != nil && *key == "":
-				return errors.New("KEY is empty: leave it out for all keys")
-			case limiter == "":
+			if limiter == "" {
 				return errors.New("--limiter is empty: leave it out for all semaphores")
 			}
 			var holders []holderJSON

@@ -96,15 +96,6 @@ func osUser() string {
 func (f *limitsFlags) rule(cmd *cobra.Command, args []string) (limits.Rule, error) {
 	rule := limits.Rule{Prefix: f.prefix, Note: f.note, By: f.by}
 	switch {
-	case len(args) == 0:
-		return rule, usagef(cmd, "%s needs a LIMITER, such as api", cmd.Name())
-	case len(args) > 2:
-		return rule, usagef(cmd, "%s takes a LIMITER and a KEY, not %d arguments: quote a key that has spaces",
-			cmd.Name(), len(args))
-	case args[0] == "":
-		return rule, errors.New("the LIMITER is empty")
-	case len(args) == 2 && args[1] == "": // a variable that is not set; it must not be for all keys
-		return rule, errors.New("the KEY is empty: leave it out for all keys")
 	case cmd.Flags().Changed("prefix") && f.prefix == "":
 		return rule, errors.New("--prefix is empty: leave it out for all keys")
 	case len(args) == 2 && f.prefix != "":

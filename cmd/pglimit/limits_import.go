@@ -42,12 +42,7 @@ func newLimitsImportCommand(a *app, f *limitsFlags) *cobra.Command {
 			"pglimit limits import limits.yaml --dry-run",
 			"pglimit limits import limits.yaml --prune --note \"release 12\"",
 		),
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) != 1 {
-				return usagef(cmd, "import takes one FILE, not %d; - is stdin", len(args))
-			}
-			return nil
-		},
+		Args:              takes("FILE"),
 		ValidArgsFunction: cobra.FixedCompletions([]string{"yaml", "yml"}, cobra.ShellCompDirectiveFilterFileExt),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if prune && strings.TrimSpace(f.note) == "" {

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -24,6 +23,7 @@ func newLimitsOffCommand(a *app, f *limitsFlags) *cobra.Command {
 			"pglimit limits off api --note \"the wrong limit went out\" --expires 1h",
 			"pglimit limits off --all --note \"incident 12\"",
 		),
+		Args: takes("[LIMITER]"),
 	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		rule, err := f.offRule(cmd, args, all)
@@ -51,6 +51,7 @@ func newLimitsOnCommand(a *app, f *limitsFlags) *cobra.Command {
 			"pglimit limits on api --note \"the limit is right now\"",
 			"pglimit limits on --all --note \"incident 12 is over\"",
 		),
+		Args: takes("[LIMITER]"),
 	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		rule, err := f.offRule(cmd, args, all)
@@ -73,12 +74,7 @@ func (f *limitsFlags) offRule(cmd *cobra.Command, args []string, all bool) (limi
 		return rule, usagef(cmd, "%s needs a LIMITER, such as api, or --all", cmd.Name())
 	case len(args) > 0 && all:
 		return rule, usagef(cmd, "%s takes a LIMITER or --all, not both", cmd.Name())
-	case len(args) > 1:
-		return rule, usagef(cmd, "%s takes one LIMITER, not %d arguments: to let one key pass, set a rule with "+
-			"--action allow", cmd.Name(), len(args))
-	case len(args) == 1 && args[0] == "":
-		return rule, errors.New("the LIMITER is empty")
-	case len(args) == 1:
+	case len(args) > 0:
 		rule.Limiter = args[0]
 	}
 	return rule, f.needsNote(cmd)

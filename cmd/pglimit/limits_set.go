@@ -51,6 +51,7 @@ func newLimitsSetCommand(a *app, shared *limitsFlags) *cobra.Command {
 			"pglimit limits set api --limit 60/1m --action observe --note \"would this do?\"",
 			"pglimit limits set imports --limit 5 --action places --note \"the default\"",
 		),
+		Args: takes("LIMITER", "[KEY]"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			rule, err := f.rule(cmd, args)
 			if err != nil {
@@ -190,6 +191,7 @@ func newLimitsDeleteCommand(a *app, f *limitsFlags) *cobra.Command {
 			"pglimit limits delete api user:42 --note \"ticket 7 is done\"",
 			"pglimit limits delete api --prefix bot: --note \"they behave\"",
 		),
+		Args: takes("LIMITER", "[KEY]"),
 	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		rule, err := f.rule(cmd, args)
@@ -217,6 +219,7 @@ func newLimitsEnableCommand(a *app, f *limitsFlags, on bool) *cobra.Command {
 		Example: lines(
 			"pglimit limits enable api user:42 --note \"it was not them\"",
 		),
+		Args: takes("LIMITER", "[KEY]"),
 	}
 	did := "enabled"
 	if !on {

@@ -24,13 +24,7 @@ func newLimitsListCommand(a *app, f *limitsFlags) *cobra.Command {
 			"pglimit limits list",
 			"pglimit limits list api --output json | jq '.limits[].note'",
 		),
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) > 1 {
-				return usagef(cmd, "list takes one LIMITER, not %d arguments: \"pglimit limits explain LIMITER KEY\" "+
-					"is for a key", len(args))
-			}
-			return nil
-		},
+		Args: takes("[LIMITER]"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			rules, err := f.list(cmd.Context(), a)
 			if err != nil {
@@ -83,10 +77,8 @@ func newLimitsExplainCommand(a *app, f *limitsFlags) *cobra.Command {
 		Example: lines(
 			"pglimit limits explain api user:42",
 		),
+		Args: takes("LIMITER", "KEY"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(args) != 2 || args[0] == "" || args[1] == "" {
-				return usagef(cmd, "explain takes a LIMITER and a KEY, such as api user:42")
-			}
 			var rules []limits.Explanation
 			var followers *limits.Followers
 			var follow string
@@ -177,14 +169,9 @@ func newLimitsHistoryCommand(a *app, f *limitsFlags) *cobra.Command {
 			"pglimit limits history",
 			"pglimit limits history api user:42",
 		),
+		Args: takes("[LIMITER]", "[KEY]"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			switch {
-			case len(args) > 2:
-				return usagef(cmd, "history takes a LIMITER and a KEY, not %d arguments: quote a key that has spaces",
-					len(args))
-			case slices.Contains(args, ""):
-				return usagef(cmd, "history takes a LIMITER and a KEY, and one is empty: leave it out for all")
-			case last < 1:
+			if last < 1 {
 				return fmt.Errorf("--last is %d: it must be at least 1", last)
 			}
 			args = append(args, "", "")

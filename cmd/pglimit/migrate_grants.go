@@ -34,7 +34,7 @@ func newMigrateGrantsCommand(a *app) *cobra.Command {
 			"pglimit migrate grants app | psql -1 -v ON_ERROR_STOP=1 \"$DATABASE_URL\"",
 			"pglimit migrate grants janitor --for decide-and-sweep",
 		),
-		Args: oneRole,
+		Args: takes("ROLE"),
 		RunE: func(_ *cobra.Command, args []string) error {
 			var options []migrations.Option
 			if without {
@@ -56,12 +56,4 @@ func newMigrateGrantsCommand(a *app) *cobra.Command {
 	cmd.Flags().BoolVar(&without, "without-exclusion-range", false,
 		"leave out the strategy exclusion_range, where it is not migrated")
 	return cmd
-}
-
-func oneRole(cmd *cobra.Command, args []string) error {
-	if len(args) != 1 {
-		return usagef(cmd, "%s takes one ROLE, not %d: the name of the role that is to have the rights", cmd.Name(),
-			len(args))
-	}
-	return nil
 }

@@ -29,7 +29,7 @@ func newPeekCommand(a *app) *cobra.Command {
 			"pglimit peek user:42 --limit 100/1m --limiter api",
 			"pglimit peek nightly-report --limit 1/10m --output json | jq .retry_after_ms",
 		),
-		Args: oneKey,
+		Args: takes("KEY"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			key := args[0]
 			limit, err := b.parseLimit(cmd)

@@ -41,7 +41,7 @@ func newResetCommand(a *app) *cobra.Command {
 			case !all && len(args) == 0:
 				return usagef(cmd, "reset needs a KEY, such as user:42, or --all with --limiter NAME")
 			case !all:
-				return oneKey(cmd, args)
+				return takes("KEY")(cmd, args)
 			case len(args) > 0:
 				return usagef(cmd, "reset takes either a KEY or --all, not both: the KEY is %q", args[0])
 			case !cmd.Flags().Changed("limiter"):

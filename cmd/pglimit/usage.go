@@ -74,14 +74,24 @@ func stray(arg string) string {
 	return arg
 }
 
-func oneKey(cmd *cobra.Command, args []string) error {
-	switch len(args) {
-	case 0:
-		return usagef(cmd, "%s needs a KEY: whom the limit is for, such as user:42", cmd.Name())
-	case 1:
+// takes returns a check of a command's arguments: what they are, in order. Those in brackets may be left out. None may be
+// empty: a variable that is not set must not mean all keys.
+func takes(names ...string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		for i, name := range names {
+			switch {
+			case i < len(args) && args[i] == "":
+				return usagef(cmd, "the %s is empty", strings.Trim(name, "[]"))
+			case i >= len(args) && !strings.HasPrefix(name, "["):
+				return usagef(cmd, "%s needs a %s", cmd.Name(), name)
+			}
+		}
+		if len(args) > len(names) {
+			return usagef(cmd, "%s takes %s, not %d arguments: quote a key that has spaces", cmd.Name(),
+				strings.Join(names, " "), len(args))
+		}
 		return nil
 	}
-	return usagef(cmd, "%s takes one KEY, not %d arguments: quote a key that has spaces", cmd.Name(), len(args))
 }
 
 // group makes a command of commands, which fails without one of them. Cobra would print the help and succeed, and a
