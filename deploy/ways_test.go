@@ -110,9 +110,11 @@ func TestEveryWayToRunFeedsAlertsAndDashboard(t *testing.T) {
 	guide := httptest.NewServer(promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
 	t.Cleanup(guide.Close)
 	run(t, pool, "select pglimit.acquire('imports', 'imports', 9, 5, '1 hour')")
+	config := filepath.Join(t.TempDir(), "limits.yaml")
+	must(t, os.WriteFile(config, []byte("limiters: {api: {limit: 1/1h}}"), 0o600))
 	ways := map[string]string{
 		"cleanup": start(t, database, command, listens, "cleanup", "--metrics", "127.0.0.1:0"),
-		"serve":   start(t, database, command, listens, "serve", "--listen", "127.0.0.1:0", "--limit", "api=1/1h"),
+		"serve":   start(t, database, command, listens, "serve", "--listen", "127.0.0.1:0", "--config", config),
 		"guide":   guide.URL,
 		"service": start(t, database, service, regexp.MustCompile(`metrics http://(\S+)/metrics`), "--listen", "127.0.0.1:0"),
 	}

@@ -28,6 +28,14 @@ func (c cli) serves(t *testing.T, args ...string) (process *os.Process, url stri
 	return process, url, wait
 }
 
+// limitersFile is a file for --config with these limiters.
+func limitersFile(t *testing.T, limiters string) string {
+	t.Helper()
+	name := filepath.Join(t.TempDir(), "limits.yaml")
+	must(t, os.WriteFile(name, []byte("limiters: "+limiters+"\n"), 0o600))
+	return name
+}
+
 // servesAndSays is serves; said returns its stderr up to now.
 func (c cli) servesAndSays(t *testing.T, args ...string) (process *os.Process, url string, said func() string, wait func() (code int, stderr string)) {
 	t.Helper()
@@ -233,7 +241,7 @@ func cliServeStartsWithoutDatabase(t *testing.T, c cli) {
 	}
 
 	// A server that cannot write is not ready, and says why to clients; to the operator also which server it is.
-	process, url, wait = c.serves(t, "--limit", "api=1/1m", "--no-cleanup", "--drain", "0", "--database-url", with(databaseURL(pool), "default_transaction_read_only", "on"))
+	process, url, wait = c.serves(t, "--config", config, "--no-cleanup", "--drain", "0", "--database-url", with(databaseURL(pool), "default_transaction_read_only", "on"))
 	for path, body := range map[string]string{"/readyz": "", "/v1/allow": `{"limiter":"api","key":"bob"}`} {
 		until(t, path+" says that it is read-only", func() bool { // on a busy machine the first connection may take too long
 			status, answer, err := sends(t, url+path, body)
@@ -288,17 +296,15 @@ func cliServeRefuses(t *testing.T, c cli) {
 	}{
 		{[]string{"--config", "nosuch.yaml"}, "nosuch.yaml"},
 		{[]string{"--config", file}, "line 2"},
-		{[]string{"--limit", "api"}, "write it like"},
-		{[]string{"--limit", "api=1/s", "--limit", "api=2/s"}, "two limiters"},
-		{[]string{"--limit", "api=1/s", "--conns", "1"}, "--conns is 1"},
-		{[]string{"--limit", "api=1/s", "--conns", "many"}, "whole number"},
-		{[]string{"--limit", "api=1/s", "--drain", "-1s"}, "--drain is -1s"},
-		{[]string{"--limit", "api=1/s", "--grace", "-1s"}, "--grace is -1s"},
-		{[]string{"--limit", "api=1/s", "--listen", "8080"}, `--listen is "8080": missing port in address: write it like 127.0.0.1:8080`},
-		{[]string{"--limit", "api=1/s", "--listen", "127.0.0.1:99999"}, "invalid port: write it like"},
-		{[]string{"--limit", "api=1/s", "--token-file", file}, "file, line 2: a token must have at least 16 characters"},
-		{[]string{"--limit", "api=1/s", "--token-file", os.DevNull}, "has no token"},
-		{[]string{"--limit", "api=1/s", "--database-url", "postgres://h:x/y"}, "--database-url"},
+		{[]string{"--conns", "1"}, "--conns is 1"},
+		{[]string{"--conns", "many"}, "whole number"},
+		{[]string{"--drain", "-1s"}, "--drain is -1s"},
+		{[]string{"--grace", "-1s"}, "--grace is -1s"},
+		{[]string{"--listen", "8080"}, `--listen is "8080": missing port in address: write it like 127.0.0.1:8080`},
+		{[]string{"--listen", "127.0.0.1:99999"}, "invalid port: write it like"},
+		{[]string{"--token-file", file}, "file, line 2: a token must have at least 16 characters"},
+		{[]string{"--token-file", os.DevNull}, "has no token"},
+		{[]string{"--database-url", "postgres://h:x/y"}, "--database-url"},
 	} {
 		c.run(t, append([]string{"serve"}, test.args...)...).fails(t, test.words)
 	}

@@ -218,7 +218,7 @@ func cliWorksBehindPgBouncer(t *testing.T, c cli) {
 	// Two servers do not meet each other's statements, although no mode is set.
 	var servers [2]string
 	for i := range servers {
-		_, servers[i], _ = c.serves(t, "--limit", "file=1000000/s", "--no-cleanup", "--drain", "0")
+		_, servers[i], _ = c.serves(t, "--config", limitersFile(t, "{file: {limit: 1000000/s}}"), "--no-cleanup", "--drain", "0")
 	}
 	for n := range 20 {
 		for _, url := range servers {

@@ -77,7 +77,7 @@ func wantOperatorsToldOfAStandby(t *testing.T, standby string) {
 	}
 	must(t, limiter.Close(t.Context()))
 
-	process, url, wait := c.serves(t, "--limit", "api=1/1m", "--drain", "0")
+	process, url, wait := c.serves(t, "--config", limitersFile(t, "{api: {limit: 1/1m}}"), "--drain", "0")
 	status, answer, err := sends(t, url+"/readyz", "")
 	for err == nil && strings.Contains(answer, `"cause":"timeout"`) { // the server is slow, which is another answer
 		status, answer, err = sends(t, url+"/readyz", "")

@@ -36,8 +36,8 @@ number of instances may run: Postgres decides, so their limits are the same.
   GET  /healthz, /readyz, and /metrics for Prometheus
 
 The limits are those of the table pglimit.limits, which "pglimit limits" changes
-while it runs. A YAML file (--config), or --limit, names limiters with settings,
-and with a limit for keys that have none in the table:
+while it runs. A YAML file (--config) names limiters with settings, and with a
+limit for keys that have none in the table:
 
   limiters:
     api:   {limit: 10/s burst 20}
@@ -53,7 +53,6 @@ requests and answers, the file, the tokens, and how it starts and stops.`
 
 type serveFlags struct {
 	config    string
-	limits    []string
 	listen    string
 	tokenFile string
 	gateway   serve.Gateway
@@ -65,7 +64,7 @@ type serveFlags struct {
 func newServeCommand(a *app) *cobra.Command {
 	var f serveFlags
 	cmd := &cobra.Command{
-		Use:   "serve [--config FILE] [--limit NAME=TOKENS/PERIOD]",
+		Use:   "serve [--config FILE]",
 		Short: "Answer over HTTP, for programs in any language",
 		Long:  serveLong,
 		Example: lines(
@@ -81,8 +80,6 @@ func newServeCommand(a *app) *cobra.Command {
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&f.config, "config", "", "YAML `FILE` that names the limiters")
-	flags.StringArrayVar(&f.limits, "limit", nil,
-		"a limiter, as `NAME=TOKENS/PERIOD`, such as \"api=10/s burst 20\"; once for each")
 	flags.StringVar(&f.listen, "listen", "127.0.0.1:8080",
 		"`ADDRESS` to listen on: host:port, or :port to accept connections from other machines")
 	flags.StringVar(&f.tokenFile, "token-file", "",
@@ -197,17 +194,11 @@ func (f *serveFlags) reloadAtHUP(server *serve.Server, log *slog.Logger) (stop f
 }
 
 func (f *serveFlags) readLimits() (limits []serve.Limit, err error) {
-	if f.config != "" {
-		if limits, err = serve.ReadFile(f.config); err != nil {
-			return nil, fmt.Errorf("--config: %w", err)
-		}
+	if f.config == "" {
+		return nil, nil
 	}
-	for _, text := range f.limits {
-		limit, err := serve.ParseLimit(text)
-		if err != nil {
-			return nil, fmt.Errorf("--limit: %w", err)
-		}
-		limits = append(limits, limit)
+	if limits, err = serve.ReadFile(f.config); err != nil {
+		return nil, fmt.Errorf("--config: %w", err)
 	}
 	return limits, nil
 }

@@ -68,20 +68,6 @@ func ReadFile(name string) ([]Limit, error) {
 	return limits, nil
 }
 
-// ParseLimit reads a limiter from a text such as "api=10/s burst 20".
-func ParseLimit(text string) (Limit, error) {
-	name, limit, ok := strings.Cut(text, "=")
-	name = strings.TrimSpace(name)
-	if !ok || name == "" {
-		return Limit{}, fmt.Errorf("%q is not a name and a limit: write it like \"api=10/s burst 20\"", text)
-	}
-	made, err := settings{Limit: limit}.build(name)
-	if err != nil {
-		return Limit{}, fmt.Errorf("%q: %s", text, inFile(err))
-	}
-	return made, nil
-}
-
 func parse(text []byte) ([]Limit, error) {
 	if err := yamlfile.Named(text); err != nil {
 		return nil, err

@@ -98,33 +98,11 @@ func TestBadFilesAreRefusedByLineOrField(t *testing.T) {
 	}
 }
 
-func TestLimitOfTheCommandLine(t *testing.T) {
+func TestTheNameOfTheTableIsRefused(t *testing.T) {
 	t.Parallel()
-	got, err := ParseLimit("api=10/s burst 20")
-	if err != nil || got.Config.Name != "api" || got.Config.Limit != pglimit.PerSecond(10).WithBurst(20) || got.Strategy != (strategies.TokenBucket{}) {
-		t.Errorf("%+v, %v", got, err)
-	}
-	if got, err := ParseLimit(" api =1/s"); err != nil || got.Config.Name != "api" {
-		t.Errorf("%q, %v", got.Config.Name, err)
-	}
-	for text, want := range map[string]string{
-		"\t=1/s": "write it like",
-		"10/s":   "write it like",
-		"=10/s":  "write it like",
-		"api=":   `limit "": it must be`,
-		"api=10": `"api=10": limit "10"`,
-	} {
-		if _, err := ParseLimit(text); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%q: %v", text, err)
-		}
-	}
-}
-
-func TestTwoLimitersWithOneNameAreRefused(t *testing.T) {
-	t.Parallel()
-	limit, err := ParseLimit("api=10/s")
+	limits, err := parse([]byte("limiters: {(table): {limit: 1/s}}"))
 	must(t, err)
-	if _, err := New(Config{Limits: []Limit{limit, limit}, Pool: pglimittest.Memory().Pool()}); err == nil || !strings.Contains(err.Error(), `"api"`) {
+	if _, err := New(Config{Limits: limits, Pool: pglimittest.Memory().Pool()}); err == nil || !strings.Contains(err.Error(), "(table)") {
 		t.Errorf("%v", err)
 	}
 }

@@ -84,13 +84,10 @@ func New(config Config) (*Server, error) {
 		config: config, limiters: make(map[string]limiter), rules: config.Rules,
 		session: postgres.OnPool(config.Pool), logger: config.Logger, registry: prometheus.NewRegistry(),
 	}
-	named := map[string]bool{tableName: true}
 	for _, limit := range config.Limits { // before one is made, which begins to read the table of limits
-		if named[limit.Config.Name] {
-			return nil, fmt.Errorf("there are two limiters with the name %q: name each once, and none %s, which is "+
-				"that of all in the table", limit.Config.Name, tableName)
+		if limit.Config.Name == tableName {
+			return nil, fmt.Errorf("a limiter has the name %s, which is that of all in the table", tableName)
 		}
-		named[limit.Config.Name] = true
 	}
 	var all []*pglimit.Limiter
 	for _, limit := range config.Limits {
