@@ -226,7 +226,7 @@ func cliRefusesWrongLimits(t *testing.T, c cli) {
 		"quote a key that has spaces":               append([]string{"set", "api", "my", "key"}, limit...),
 		"enforce needs a --limit":                   {"set", "api", "--note", "why"},
 		"deny takes no --limit":                     append([]string{"set", "api", "--action", "deny"}, limit...),
-		"--action is \"off\"":                       {"set", "api", "--action", "off", "--note", "why"},
+		"--action is \"off\": it":                   {"set", "api", "--action", "off", "--note", "why"},
 		"--expires is \"soon\"":                     append([]string{"set", "api", "--expires", "soon"}, limit...),
 		"that has passed":                           append([]string{"set", "api", "--expires", "2020-01-01T00:00:00Z"}, limit...),
 		"that is no rule: limit \"5/y\"":            {"set", "api", "--limit", "5/y", "--note", "why"},

@@ -63,9 +63,6 @@ func newAllowCommand(a *app) *cobra.Command {
 			"",
 			"# both or none",
 			"pglimit allow \"sms:$CUSTOMER\" --limit 1/1m --limit 20/24h && send-sms",
-			"",
-			"# five tokens at once, and the details for a program",
-			"pglimit allow import --limit \"100/1m burst 20\" --tokens 5 --output json",
 		),
 		Args: takes("KEY"),
 		RunE: func(cmd *cobra.Command, args []string) error { return a.allow(cmd, &f, args[0]) },
@@ -84,7 +81,7 @@ func newAllowCommand(a *app) *cobra.Command {
 }
 
 func (a *app) allow(cmd *cobra.Command, f *allowFlags, key string) error {
-	limits, err := f.parseLimits(cmd)
+	limits, err := f.parseLimits(cmd, true)
 	if err != nil {
 		return inFlags(err)
 	}

@@ -53,8 +53,11 @@ func (b *bucketFlags) addDurabilityTo(cmd *cobra.Command) {
 		"`DURABILITY` of the grant, durable waits for the disk", pglimit.Relaxed.String(), pglimit.Durable.String())
 }
 
-// parseLimits parses one --limit or more.
-func (b *bucketFlags) parseLimits(cmd *cobra.Command) ([]pglimit.Limit, error) {
+// parseLimits parses one --limit, or more if the command takes several.
+func (b *bucketFlags) parseLimits(cmd *cobra.Command, several bool) ([]pglimit.Limit, error) {
+	if len(b.limits) > 1 && !several {
+		return nil, usagef(cmd, "%s takes one --limit, and here are %d", cmd.Name(), len(b.limits))
+	}
 	if len(b.limits) == 0 || b.limits[0] == "" {
 		return nil, usagef(cmd, "%s needs a --limit, such as --limit 100/1m", cmd.Name())
 	}
@@ -69,17 +72,6 @@ func (b *bucketFlags) parseLimits(cmd *cobra.Command) ([]pglimit.Limit, error) {
 		}
 	}
 	return limits, nil
-}
-
-func (b *bucketFlags) parseLimit(cmd *cobra.Command) (pglimit.Limit, error) {
-	limits, err := b.parseLimits(cmd)
-	if err != nil {
-		return pglimit.Limit{}, err
-	}
-	if len(limits) > 1 {
-		return pglimit.Limit{}, usagef(cmd, "%s takes one --limit, and here are %d", cmd.Name(), len(limits))
-	}
-	return limits[0], nil
 }
 
 // ask connects and calls do with a limiter, within --timeout plus --wait. config has the Limit, and what only some

@@ -29,14 +29,7 @@ func serveMetrics(ctx context.Context, address string, pool *pgxpool.Pool, log *
 		Handler: mux, ReadTimeout: 5 * time.Second, WriteTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
 		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn),
 	}
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		_ = server.Serve(listener) // it ends by Close
-	}()
+	go func() { _ = server.Serve(listener) }() // it ends by Close
 	log.Info("pglimit cleanup exports metrics", "listen", listener.Addr().String())
-	return func() {
-		_ = server.Close()
-		<-ended
-	}, nil
+	return func() { _ = server.Close() }, nil
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strconv"
 	"time"
 
@@ -51,7 +50,7 @@ func newHoldersCommand(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.printHolders(holders, name, key)
+			return a.printHolders(holders)
 		},
 	}
 	flags := cmd.Flags()
@@ -88,14 +87,11 @@ func readHolders(ctx context.Context, pool *pgxpool.Pool, limiter, key *string) 
 	return holders, postgres.Explain(err)
 }
 
-func (a *app) printHolders(holders []holderJSON, limiter, key *string) error {
+func (a *app) printHolders(holders []holderJSON) error {
 	out := struct {
 		Holders []holderJSON `json:"holders"` // by limiter and key, the oldest first
 	}{holders}
 	text := "nobody holds a place\n"
-	if key != nil {
-		text = fmt.Sprintf("nobody holds a place of %q (limiter %q)\n", *key, *limiter)
-	}
 	var rows [][]string
 	for _, h := range holders {
 		rows = append(rows, []string{

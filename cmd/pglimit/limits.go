@@ -34,9 +34,6 @@ func newLimitsCommand(a *app) *cobra.Command {
 		Example: lines(
 			"pglimit limits set api --limit 100/1m --note \"the default\"",
 			"pglimit limits set api user:42 --limit 500/1m --note \"ticket 7\" --expires 24h",
-			"pglimit limits set api --prefix bot: --action deny --note scraping",
-			"pglimit limits explain api user:42",
-			"pglimit limits history api user:42",
 		),
 	}, newLimitsListCommand(a, f), newLimitsExplainCommand(a, f), newLimitsHistoryCommand(a, f),
 		newLimitsSetCommand(a, f), newLimitsDeleteCommand(a, f),

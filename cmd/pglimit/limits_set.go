@@ -32,10 +32,9 @@ semaphore) the rule would apply; it reads the tables of the buckets.`
 
 type limitsSetFlags struct {
 	*limitsFlags
-	limit    string
-	action   string
-	maxWait  string
-	disabled bool
+	limit   string
+	action  string
+	maxWait string
 }
 
 func newLimitsSetCommand(a *app, shared *limitsFlags) *cobra.Command {
@@ -69,7 +68,6 @@ func newLimitsSetCommand(a *app, shared *limitsFlags) *cobra.Command {
 		"longest `TIME` that callers of Wait may wait: 30s, or a share of the period such as 50%")
 	flags.StringVar(&f.expires, "expires", "",
 		"`WHEN` the rule ends: a time from now such as 24h or 7day, or a moment such as 2026-11-30T18:00:00Z")
-	flags.BoolVar(&f.disabled, "disabled", false, "do not enable it yet")
 	f.addWhyTo(cmd)
 	f.addDryRunTo(cmd)
 	return cmd
@@ -79,7 +77,7 @@ func (a *app) setLimit(ctx context.Context, f *limitsSetFlags, rule limits.Rule)
 	if err := rule.Action.UnmarshalText([]byte(f.action)); err != nil {
 		return err
 	}
-	rule.Limit, rule.MaxWait, rule.Disabled = f.limit, f.maxWait, f.disabled
+	rule.Limit, rule.MaxWait = f.limit, f.maxWait
 	such := "100/1m"
 	switch rule.Action {
 	case pglimit.ActionPlaces:

@@ -27,7 +27,6 @@ func newMigrateCommand(a *app) *cobra.Command {
 		Example: lines(
 			"pglimit migrate up",
 			"pglimit migrate status",
-			"pglimit migrate sql | psql -1 -v ON_ERROR_STOP=1 \"$DATABASE_URL\"",
 		),
 	}, newMigrateUpCommand(a), newMigrateDownCommand(a), newMigrateStatusCommand(a),
 		newMigrateSQLCommand(a), newMigrateGrantsCommand(a))

@@ -32,12 +32,12 @@ func newPeekCommand(a *app) *cobra.Command {
 		Args: takes("KEY"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			key := args[0]
-			limit, err := b.parseLimit(cmd)
+			limits, err := b.parseLimits(cmd, false)
 			if err != nil {
 				return inFlags(err)
 			}
 			var d pglimit.Decision
-			config := pglimit.Config{Limit: limit}
+			config := pglimit.Config{Limit: limits[0]}
 			if b.strategy == (strategies.TokenBucket{}).Name() {
 				// Any block makes it look for one. A look counts no denials, so the numbers do not matter.
 				config.Block = pglimit.Block{After: 1, Within: 1, For: pglimit.MaxBlock, Max: pglimit.MaxBlock}
@@ -50,7 +50,7 @@ func newPeekCommand(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.print(serve.NewDecision(d), bucketText(limit, d)+"\n")
+			return a.print(serve.NewDecision(d), bucketText(limits[0], d)+"\n")
 		},
 	}
 	b.addLimitTo(cmd)

@@ -21,19 +21,10 @@ func flagError(cmd *cobra.Command, err error) error {
 		return unknownCommand(cmd, cmd.Flags().Arg(0)) // the flag is that of a command whose name is wrong
 	}
 	var invalid *pflag.InvalidValueError
-	if !errors.As(err, &invalid) {
-		return usagef(cmd, "%v", err)
+	if errors.As(err, &invalid) {
+		return usagef(cmd, "--%s is %q: %v", invalid.GetFlag().Name, invalid.GetValue(), invalid.Unwrap())
 	}
-	why := invalid.Unwrap().Error()
-	switch invalid.GetFlag().Value.Type() {
-	case "int", "int32", "int64":
-		why = "it must be a whole number"
-	case "float64":
-		why = "it must be a number"
-	case "duration":
-		why = "it must be a duration such as 500ms, 10s or 1m30s"
-	}
-	return usagef(cmd, "--%s is %q: %s", invalid.GetFlag().Name, invalid.GetValue(), why)
+	return usagef(cmd, "%v", err)
 }
 
 // flagGroup is some flags of a command under a title of their own in its help.

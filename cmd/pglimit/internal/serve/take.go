@@ -203,13 +203,18 @@ func (s *Server) allowOne(w http.ResponseWriter, r *http.Request, body *asks, de
 	if p := limiter.problem(&request, &d, err); p != nil {
 		return p
 	}
-	status := http.StatusOK
-	if !d.Allowed {
-		status = denied
-		setRetryAfter(w, d.RetryAfter)
-	}
-	writeJSON(w, status, "application/json", NewDecision(d))
+	writeAnswer(w, d.Allowed, denied, d.RetryAfter, NewDecision(d))
 	return nil
+}
+
+// writeAnswer writes a decision, or those about a group. A denial has the status denied.
+func writeAnswer(w http.ResponseWriter, allowed bool, denied int, retryAfter time.Duration, body any) {
+	status := http.StatusOK
+	if !allowed {
+		status = denied
+		setRetryAfter(w, retryAfter)
+	}
+	writeJSON(w, status, "application/json", body)
 }
 
 // wait waits in line for the tokens. If they come too late, or on_error denies them, that is a denial.
@@ -260,12 +265,7 @@ func (s *Server) allowAll(w http.ResponseWriter, r *http.Request, list []ask, de
 		}
 		return problemOfLimit(err, sent)
 	}
-	status := http.StatusOK
-	if !g.Allowed {
-		status = denied
-		setRetryAfter(w, g.RetryAfter)
-	}
-	writeJSON(w, status, "application/json", NewGroup(g))
+	writeAnswer(w, g.Allowed, denied, g.RetryAfter, NewGroup(g))
 	return nil
 }
 
