@@ -249,7 +249,7 @@ func cliSetsStorage(t *testing.T, c cli) {
 	process, wait := c.started(t, "level=WARN", "storage", "unlogged")
 	endsSoon(t, process, wait, 130)
 	wantStorage(t, pool, migrations.Logged)
-	c.run(t, "storage", "status").fails(t, "storage takes logged or unlogged")
+	c.run(t, "storage", "status").fails(t, `invalid argument "status"`)
 }
 
 // The report says which storage was measured. A named database is not changed. (A throwaway

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"unicode"
 
 	"github.com/jackc/pgx/v5/pgconn"
 )
@@ -28,39 +27,24 @@ func notConnString(source string) error {
 
 // checkParts refuses a connection string that the driver parses differently from what was meant. The driver ends the
 // password of a URL at the first @ and the host at the first /. So the rest of a password with these characters would
-// become the host, and would be printed when it is not found.
+// become the host, and would be printed when it is not found. In the name of a database, @ is written %40.
 func checkParts(conn, source string, config *pgconn.Config) error {
-	bad := !isHost(config.Host) || slices.ContainsFunc(config.Fallbacks,
-		func(f *pgconn.FallbackConfig) bool { return !isHost(f.Host) })
+	hosts := []string{config.Host}
+	for _, fallback := range config.Fallbacks {
+		hosts = append(hosts, fallback.Host)
+	}
+	inHost := slices.ContainsFunc(hosts, func(host string) bool {
+		network, _ := pgconn.NetworkAddress(host, 0)
+		return network != "unix" && strings.ContainsAny(host, "@#")
+	})
+	url, _, _ := strings.Cut(conn, "?")
 	switch {
-	case bad && conn == "":
+	case inHost && conn == "":
 		return fmt.Errorf("%s: the host has characters that no host name has", source)
-	case bad || atInPath(conn):
+	case inHost || strings.Contains(url, "://") && strings.Count(url, "@") > 1:
 		return notConnString(source)
 	}
 	return nil
-}
-
-// isHost says whether host could be a host name, an address or the folder of a socket.
-func isHost(host string) bool {
-	if network, _ := pgconn.NetworkAddress(host, 0); network == "unix" {
-		return true
-	}
-	return !strings.ContainsFunc(host, func(r rune) bool {
-		return !unicode.IsLetter(r) && !unicode.IsDigit(r) && !strings.ContainsRune("-_.:%", r)
-	})
-}
-
-// atInPath says whether a connection string is a URL with an @ after the host and before the parameters. Its password
-// then usually has a /. In the name of a database, @ is written %40.
-func atInPath(conn string) bool {
-	scheme, rest, isURL := strings.Cut(conn, "://")
-	if !isURL || !strings.HasPrefix(scheme, "postgres") {
-		return false
-	}
-	rest, _, _ = strings.Cut(rest, "?")
-	_, path, _ := strings.Cut(rest, "/")
-	return strings.Contains(path, "@")
 }
 
 // explainConnect says which server could not be connected to, and why.

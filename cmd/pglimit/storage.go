@@ -34,14 +34,8 @@ func newStorageCommand(a *app) *cobra.Command {
 			"pglimit storage --output json | jq -r '.tables[].storage'",
 		),
 		ValidArgs: kinds,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) > 1 || cobra.OnlyValidArgs(cmd, args) != nil {
-				return usagef(cmd, "storage takes logged or unlogged, not %q; without an argument it says how tables "+
-					"are kept", args)
-			}
-			return nil
-		},
-		RunE: func(cmd *cobra.Command, args []string) error { return a.storage(cmd.Context(), args) },
+		Args:      cobra.MatchAll(cobra.MaximumNArgs(1), cobra.OnlyValidArgs),
+		RunE:      func(cmd *cobra.Command, args []string) error { return a.storage(cmd.Context(), args) },
 	}
 }
 
