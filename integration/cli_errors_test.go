@@ -58,7 +58,7 @@ func cliRefusesWrongCommandLines(t *testing.T, c cli) {
 		{`tokens is 0: it must be at least 1`, []string{"allow", "k", "--limit", "0/1m"}},
 		{`--tokens is 6: more than the burst of 5`, []string{"allow", "k", "--limit", "5/1m", "--tokens", "6"}},
 		{`--tokens is 0`, []string{"allow", "k", "--limit", "5/1m", "--tokens", "0"}},
-		{`--tokens is "two": strconv.ParseInt: parsing "two": invalid syntax`, []string{"allow", "k", "--limit", "5/1m", "--tokens", "two"}},
+		{`--tokens is "two": it must be a whole number`, []string{"allow", "k", "--limit", "5/1m", "--tokens", "two"}},
 		{`--strategy is "magic": it must be one of token_bucket,`, []string{"reset", "k", "--strategy", "magic"}},
 		{`--output is "xml": it must be one of text, json`, []string{"storage", "--output", "xml"}},
 		{`burst is 5`, []string{"allow", "k", "--limit", "5/1m", "--strategy", "exclusion_range"}},

@@ -297,7 +297,7 @@ func cliServeRefuses(t *testing.T, c cli) {
 		{[]string{"--config", "nosuch.yaml"}, "nosuch.yaml"},
 		{[]string{"--config", file}, "line 2"},
 		{[]string{"--conns", "1"}, "--conns is 1"},
-		{[]string{"--conns", "many"}, `--conns is "many": strconv.ParseInt: parsing "many": invalid syntax`},
+		{[]string{"--conns", "many"}, `--conns is "many": it must be a whole number`},
 		{[]string{"--drain", "-1s"}, "--drain is -1s"},
 		{[]string{"--grace", "-1s"}, "--grace is -1s"},
 		{[]string{"--listen", "8080"}, `--listen: address 8080: missing port in address (write it like 127.0.0.1:8080`},

@@ -22,7 +22,16 @@ func flagError(cmd *cobra.Command, err error) error {
 	}
 	var invalid *pflag.InvalidValueError
 	if errors.As(err, &invalid) {
-		return usagef(cmd, "--%s is %q: %v", invalid.GetFlag().Name, invalid.GetValue(), invalid.Unwrap())
+		why := invalid.Unwrap().Error()
+		switch invalid.GetFlag().Value.Type() {
+		case "int", "int32", "int64":
+			why = "it must be a whole number"
+		case "float64":
+			why = "it must be a number"
+		case "duration":
+			why = "it must be a duration such as 500ms, 10s or 1m30s"
+		}
+		return usagef(cmd, "--%s is %q: %s", invalid.GetFlag().Name, invalid.GetValue(), why)
 	}
 	return usagef(cmd, "%v", err)
 }
