@@ -92,7 +92,7 @@ func (s *strategyRun) drive(ctx context.Context, d *drive, progress Progress) {
 type seen struct {
 	reading // its statistics are known later
 	storage string
-	trips   wire.Count
+	trips   int64
 	stages  pglimit.Stats
 
 	statements statements
@@ -110,13 +110,13 @@ func (s *strategyRun) readBefore(ctx context.Context) (before seen, err error) {
 	}
 	before.statements = readStatements(ctx, s.observer)
 	before.position, err = readPosition(ctx, s.observer)
-	before.trips, before.stages = s.meter.Count(), readStages(s.instances)
+	before.trips, before.stages = s.meter.Trips(), readStages(s.instances)
 	return before, err
 }
 
 func (s *strategyRun) readAfter(ctx context.Context) (after seen, err error) {
 	after.position, err = readPosition(ctx, s.observer)
-	after.trips, after.stages = s.meter.Count(), readStages(s.instances)
+	after.trips, after.stages = s.meter.Trips(), readStages(s.instances)
 	after.statements = readStatements(ctx, s.observer)
 	return after, err
 }
@@ -124,7 +124,7 @@ func (s *strategyRun) readAfter(ctx context.Context) (after seen, err error) {
 // sinceSeen puts what needs no waiting into the run.
 func (after seen) sinceSeen(before seen, run *result.Run) {
 	run.Stages = withStages(run.Stages, after.stages.Since(before.stages))
-	run.RoundTrips = after.trips.Since(before.trips).Trips
+	run.RoundTrips = after.trips - before.trips
 	if before.storage != "" {
 		run.Storage = &before.storage
 	}

@@ -71,33 +71,6 @@ func TestRoundTripsAreCounted(t *testing.T) {
 	}
 }
 
-// Setting up connections and closing them is not part of the trips, whenever it happens.
-func TestSettingUpIsCountedApart(t *testing.T) {
-	t.Parallel()
-	pool, meter := open(t, serverURL(t), 1, 0)
-	ctx := t.Context()
-	exec := func() {
-		_, err := pool.Exec(ctx, "select 1", pgx.QueryExecModeSimpleProtocol)
-		must(t, err)
-	}
-	exec()
-	first := meter.Count()
-	if first.Trips != 1 || first.SetUp < 2 || first.Connections != 1 {
-		t.Errorf("one query on a new connection counts %+v", first)
-	}
-	pool.Reset()
-	exec()
-	second := meter.Count().Since(first)
-	if second != first {
-		t.Errorf("the same again counts %+v, the first time %+v", second, first)
-	}
-	before := meter.Count()
-	pool.Close()
-	if got := meter.Count(); got != before {
-		t.Errorf("after closing the pool %+v are counted, before %+v", got, before)
-	}
-}
-
 // What each strategy costs once its statements are prepared.
 func TestRoundTripsOfTheStrategies(t *testing.T) {
 	t.Parallel()

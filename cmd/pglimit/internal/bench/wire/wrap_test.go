@@ -14,12 +14,10 @@ import (
 	"net"
 	"net/url"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 )
 
 // relay takes connections from the listener to the server of the tests, and returns the server's
@@ -131,49 +129,5 @@ func checkTrips(t *testing.T, address string, check func(*testing.T, *pgx.Conn))
 		}
 		conn.Release()
 		pool.Close() // returns once pgx has cancelled the statement, over another connection
-		if got := meter.Count().Connections; got != 2 {
-			t.Errorf("%d connections were opened, want the one that is cancelled and one that says so", got)
-		}
-	}
-}
-
-// What was hooked before stays hooked, and its errors count.
-func TestHooksThatWereThere(t *testing.T) {
-	t.Parallel()
-	config, err := pgx.ParseConfig(serverURL(t))
-	must(t, err)
-	dial := config.DialFunc
-	var dialled, connected atomic.Int64
-	config.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
-		dialled.Add(1)
-		return dial(ctx, network, address)
-	}
-	config.AfterConnect = func(ctx context.Context, conn *pgconn.PgConn) error {
-		connected.Add(1)
-		return conn.Exec(ctx, "select 1").Close()
-	}
-	var m Meter
-	Wrap(&config.Config, &m, 0)
-	copied := config.Copy()
-	conn, err := pgx.ConnectConfig(t.Context(), copied)
-	must(t, err)
-	t.Cleanup(func() { _ = conn.Close(context.Background()) })
-	if got := m.Count(); dialled.Load() != 1 || connected.Load() != 1 || got.Trips != 0 || got.SetUp < 3 {
-		t.Errorf("dialled %d, connected %d, counted %+v", dialled.Load(), connected.Load(), got)
-	}
-
-	refusal := errors.New("no")
-	copied.AfterConnect = func(context.Context, *pgconn.PgConn) error { return refusal }
-	Wrap(&copied.Config, &m, 0)
-	if _, err := pgx.ConnectConfig(t.Context(), copied); !errors.Is(err, refusal) {
-		t.Errorf("AfterConnect refused: %v", err)
-	}
-
-	hidden := config.Copy()
-	hidden.AfterNetConnect = func(_ context.Context, _ *pgconn.Config, conn net.Conn) (net.Conn, error) {
-		return struct{ net.Conn }{conn}, nil
-	}
-	if _, err := pgx.ConnectConfig(t.Context(), hidden); err == nil || !strings.Contains(err.Error(), "NetConn") {
-		t.Errorf("a connection that hides the one that counts: %v", err)
 	}
 }
