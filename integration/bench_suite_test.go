@@ -6,8 +6,6 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-
-	"github.com/pglimit/ratelimit/internal/pgserver"
 )
 
 // What "pglimit bench" prints, writes and judges: see TestBench.
@@ -77,20 +75,4 @@ func benchFindsTheCapacity(t *testing.T, c cli) {
 	c.run(t, "bench", "capacity", "--output", "json", "--strategies", "token_bucket", "--duration", "300ms", "--set", "warmup=0s", "--set", "conns=4", "--p99", "10s", "--callers", "8").
 		exits(t, 0).prints(t, `"capacity":`, `"sweep":`, `"probes":`)
 	benchLeftNothing(t, pool)
-}
-
-// Where pg_stat_statements is, it says what the server's time was spent on.
-func benchReadsPgStatStatements(t *testing.T, c cli) {
-	server, err := pgserver.Start(t.Context(), pgserver.Options{From: []pgserver.Source{pgserver.Local}, Settings: map[string]string{"shared_preload_libraries": "pg_stat_statements"}})
-	if err != nil {
-		t.Skipf("no local server with pg_stat_statements: %v", err)
-	}
-	t.Cleanup(func() { must(t, server.Stop()) })
-	c.env = []string{"DATABASE_URL=" + server.URL("")}
-	c.run(t, "migrate", "up").exits(t, 0)
-	execute(t, newPool(t, server.URL(""), 1), "create extension pg_stat_statements")
-	got := c.bench(t, 0, append(benchBare, "--strategies", "upsert", "--limit", "1000000/1s")...).Runs[0]
-	if len(got.Statements) == 0 || !strings.Contains(got.Statements[0].Query, "pglimit.upsert") || got.Statements[0].Calls < got.Decisions/2 || got.Statements[0].MeanUS <= 0 {
-		t.Errorf("%d decisions, and %+v", got.Decisions, got.Statements)
-	}
 }

@@ -29,7 +29,6 @@ func TestBench(t *testing.T) {
 		"runs that were kept":                        benchKeepsJSON,
 		"conditions":                                 benchJudges,
 		"capacity":                                   benchFindsTheCapacity,
-		"pg_stat_statements":                         benchReadsPgStatStatements,
 		"without a database it removes it on Ctrl-C": benchRemovesItsServerOnInterrupt,
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -90,11 +89,6 @@ type benchRun struct {
 		AuditedDenials int64 `json:"audited_denials"`
 		JudgedDenials  int64 `json:"judged_denials"`
 		Complete       bool
-	}
-	Statements []struct {
-		Query  string
-		Calls  int64
-		MeanUS float64 `json:"mean_us"`
 	}
 	Series []struct{ Granted, Denied int64 }
 	Stages struct {

@@ -94,8 +94,6 @@ type seen struct {
 	storage string
 	trips   int64
 	stages  pglimit.Stats
-
-	statements statements
 }
 
 func (s *strategyRun) readBefore(ctx context.Context) (before seen, err error) {
@@ -108,7 +106,6 @@ func (s *strategyRun) readBefore(ctx context.Context) (before seen, err error) {
 	if before.statistics, err = readStatistics(ctx, s.observer, s.table); err != nil {
 		return before, err
 	}
-	before.statements = readStatements(ctx, s.observer)
 	before.position, err = readPosition(ctx, s.observer)
 	before.trips, before.stages = s.meter.Trips(), readStages(s.instances)
 	return before, err
@@ -117,7 +114,6 @@ func (s *strategyRun) readBefore(ctx context.Context) (before seen, err error) {
 func (s *strategyRun) readAfter(ctx context.Context) (after seen, err error) {
 	after.position, err = readPosition(ctx, s.observer)
 	after.trips, after.stages = s.meter.Trips(), readStages(s.instances)
-	after.statements = readStatements(ctx, s.observer)
 	return after, err
 }
 
@@ -127,9 +123,6 @@ func (after seen) sinceSeen(before seen, run *result.Run) {
 	run.RoundTrips = after.trips - before.trips
 	if before.storage != "" {
 		run.Storage = &before.storage
-	}
-	if before.statements != nil {
-		run.Statements = after.statements.since(before.statements)
 	}
 }
 

@@ -118,22 +118,6 @@ func (d document) Figures() table {
 	return t
 }
 
-// Busiest statements of each typical run, three of each. None: the server keeps no statistics of them.
-func (d document) Busiest() table {
-	t := table{Head: []string{"load", "strategy", "calls", "mean", "statement"}}
-	for _, g := range d.groups {
-		for _, row := range g.Rows {
-			all := row.Typical(g.Scenario).Statements
-			for _, s := range all[:min(3, len(all))] {
-				calls, mean := format.Count(s.Calls), format.Micros(s.MeanUS)
-				query := []rune(strings.Join(strings.Fields(s.Query), " "))
-				t.Rows = append(t.Rows, []string{g.Scenario.Title, row.Strategy, calls, mean, string(query[:min(200, len(query))])})
-			}
-		}
-	}
-	return t
-}
-
 // What was run, in words. A load with stages is named beside the same one without.
 func (d document) What() table {
 	t := table{Head: []string{"load", "what it was"}}

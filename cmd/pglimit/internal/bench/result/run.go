@@ -53,10 +53,6 @@ type Run struct {
 	HOTUpdateRatio            *float64 `json:"hot_update_ratio"` // null also: there were no updates
 	StatisticsComplete        bool     `json:"statistics_complete"`
 
-	// Statements that took most of the server's time, from pg_stat_statements. Null: it is
-	// not installed in that database.
-	Statements []Statement `json:"statements,omitempty"`
-
 	Audit *Audit `json:"audit"` // null: switched off
 
 	// Over time. Empty: switched off.
@@ -105,14 +101,6 @@ type Stages struct {
 	PassedOnTokens        int64   `json:"passed_on_tokens"`
 	GivenBackTokens       int64   `json:"given_back_tokens"`
 	LostTokens            int64   `json:"lost_tokens"`
-}
-
-// Statement of the server's own statistics.
-type Statement struct {
-	Query   string  `json:"query"`
-	Calls   int64   `json:"calls"`
-	MeanUS  float64 `json:"mean_us"` // execution, without planning and the network
-	TotalMS float64 `json:"total_ms"`
 }
 
 // Audit is the verdict on what the callers were told.
