@@ -65,22 +65,19 @@ type benchReport struct {
 }
 
 type benchRun struct {
-	Strategy                  string
-	Limit                     string
-	Storage                   *string
-	Decisions                 int64
-	WireRoundTrips            int64              `json:"wire_round_trips"`
-	DecisionsPerSecond        float64            `json:"decisions_per_second"`
-	Latency                   map[string]float64 `json:"latency_us"`
-	Allowed, Denied           int64
-	Contended                 int64
-	Errors                    map[string]int64
-	Deadlocks                 int64
-	WALBytesPerDecision       *float64 `json:"wal_bytes_per_decision"`
-	TransactionIDsPerDecision *float64 `json:"transaction_ids_per_decision"`
-	DeadTuples                *int64   `json:"dead_tuples"`
-	HOTUpdateRatio            *float64 `json:"hot_update_ratio"`
-	Audit                     struct {
+	Strategy            string
+	Limit               string
+	Storage             string
+	Decisions           int64
+	WireRoundTrips      int64              `json:"wire_round_trips"`
+	DecisionsPerSecond  float64            `json:"decisions_per_second"`
+	Latency             map[string]float64 `json:"latency_us"`
+	Allowed, Denied     int64
+	Contended           int64
+	Errors              map[string]int64
+	Deadlocks           int64
+	WALBytesPerDecision *float64 `json:"wal_bytes_per_decision"`
+	Audit               struct {
 		Verdict        string
 		OverTokens     int64 `json:"over_tokens"`
 		DenialsNotDue  int64 `json:"denials_not_due"`
@@ -169,18 +166,13 @@ func benchMeasuresEveryStrategy(t *testing.T, c cli) {
 		if run.Denied > run.Contended && (run.Audit.Verdict != "exact" || run.Audit.JudgedDenials == 0) {
 			t.Errorf("%s: %s, with %d denials judged", run.Strategy, run.Audit.Verdict, run.Audit.JudgedDenials)
 		}
-		// Each grant writes, so Postgres's own counters cannot be zero.
-		if run.WALBytesPerDecision == nil || *run.WALBytesPerDecision <= 0 || *run.TransactionIDsPerDecision <= 0 || run.DeadTuples == nil {
-			t.Errorf("%s: WAL %v, transaction ids %v, dead tuples %v", run.Strategy, run.WALBytesPerDecision, run.TransactionIDsPerDecision, run.DeadTuples)
+		// Each grant writes.
+		if run.WALBytesPerDecision == nil || *run.WALBytesPerDecision <= 0 {
+			t.Errorf("%s: WAL %v", run.Strategy, run.WALBytesPerDecision)
 		}
 		limit := "10/1s"
 		if run.Strategy == "exclusion_range" {
 			limit = "10/1s burst 1"
-			if run.HOTUpdateRatio != nil {
-				t.Errorf("%s: it has no updates, and of them %v are HOT", run.Strategy, *run.HOTUpdateRatio)
-			}
-		} else if run.HOTUpdateRatio == nil || *run.HOTUpdateRatio < 0.5 || *run.HOTUpdateRatio > 1 {
-			t.Errorf("%s: HOT ratio %v", run.Strategy, run.HOTUpdateRatio)
 		}
 		if run.Limit != limit {
 			t.Errorf("%s runs under %s, want %s", run.Strategy, run.Limit, limit)

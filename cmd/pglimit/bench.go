@@ -126,19 +126,8 @@ func (a *app) measure(cmd *cobra.Command, b *benchFlags, config bench.Config, wo
 	if err != nil {
 		return measured, err
 	}
-	if config.Strategies, err = a.benchStrategies(ctx, place, config.Strategies, len(b.strategies) > 0 && !slices.Contains(b.strategies, allStrategies)); err != nil {
-		return measured, err
-	}
-	if b.unlogged {
-		if err := a.makeUnlogged(ctx, place, config.Strategies); err != nil {
-			return measured, err
-		}
-	}
-	if place.loads != "" {
-		a.say("the load is for " + place.loads)
-	}
 	config.Command = a.commandLine()
-	measured, err = work(ctx, bench.Place{Database: place.database, Source: place.source}, config, newBenchProgress(a.stderr))
+	measured, err = work(ctx, place.Place, config, newBenchProgress(a.stderr))
 	if b.report != "" && len(measured.Runs)+len(measured.Capacity) > 0 {
 		err = errors.Join(err, a.writeReport(b.report, measured))
 	}

@@ -16,19 +16,8 @@ func TestCommandLineHasNoPassword(t *testing.T) {
 		{"pglimit bench --fail-if 'p99(grant)>5ms' --keys 5", []string{"bench", "--fail-if", "p99(grant)>5ms", "--keys", "5"}},
 		{"pglimit bench --limit '1/1s burst 5'", []string{"bench", "--limit", "1/1s burst 5"}},
 		{`pglimit bench --plan 'it'\''s.yaml'`, []string{"bench", "--plan", "it's.yaml"}},
-		{"pglimit bench --database-url postgres://u:xxxxx@h/d", []string{"bench", "--database-url", "postgres://u:secret@h/d"}},
-		{"pglimit bench --database-url=postgres://u:xxxxx@h/d", []string{"bench", "--database-url=postgres://u:secret@h/d"}},
-		{"pglimit '--database-url=postgres://h/d?password=xxxxx&sslmode=disable'", []string{"--database-url=postgres://h/d?sslmode=disable&password=secret"}},
-		{"pglimit --database-url 'host=h password=xxxxx user=u'", []string{"--database-url", "host=h password=secret user=u"}},
-		{"pglimit --database-url 'host=h password=xxxxx user=u'", []string{"--database-url", `host=h password = 'se\'cret x' user=u`}},
-		{"pglimit --database-url 'host=h password=xxxxx user=u'", []string{"--database-url", `host=h password=se\ cret user=u`}},
-		{"pglimit --database-url postgres://...", []string{"--database-url", "postgres://u:sec%ret@h/d"}},
-		{"pglimit --database-url postgres://...", []string{"--database-url", "postgres://h/d?password=sec;ret"}},
-		{"pglimit --database-url postgres://...", []string{"--database-url", "postgres://h/d?password=sec#ret"}},
-		{"pglimit --database-url postgres://...", []string{"--database-url", "postgres://u:12#secret@h/d"}},
-		{"pglimit --database-url postgres://...", []string{"--database-url", "postgres://u:12?secret@h/d"}},
-		{"pglimit --database-url postgres://...", []string{"--database-url", "postgres://u:12/secret@h/d"}},
-		{"pglimit --database-url POSTGRES://...", []string{"--database-url", "POSTGRES://u:sec%ret@h/d"}},
+		{"pglimit bench --database-url ... --keys 5", []string{"bench", "--database-url", "postgres://u:secret@h/d", "--keys", "5"}},
+		{"pglimit --database-url=... bench", []string{"--database-url=host=h password=secret user=u", "bench"}},
 	} {
 		if got := (&app{args: c.args}).commandLine(); got != c.want {
 			t.Errorf("%q is %s, want %s", c.args, got, c.want)

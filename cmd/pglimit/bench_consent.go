@@ -1,14 +1,9 @@
 package main
 
 import (
-	"bufio"
-	"context"
-	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/netip"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,37 +11,15 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// mayLoad asks before loading a server on another machine: others may depend on it, and DATABASE_URL may be that of
-// production, set long ago. It returns a description of the server.
-func (a *app) mayLoad(ctx context.Context, config *pgx.ConnConfig, source string, yes bool) (what string, err error) {
+// mayLoad refuses to load a server on another machine unless the user says yes: others may depend on it, and
+// DATABASE_URL may be that of production, set long ago. It returns a description of the server.
+func mayLoad(config *pgx.ConnConfig, source string, yes bool) (what string, err error) {
 	servers, local := serversOf(config)
 	what = fmt.Sprintf("the database %s on %s (%s)", config.Database, strings.Join(servers, ", "), source)
-	switch {
-	case local || yes:
-		return what, nil
-	case !isTerminal(os.Stdin) || !isTerminal(a.stderr):
+	if !local && !yes {
 		return what, fmt.Errorf("%s is not on this machine: --yes loads it all the same; where %s is not set, a throwaway is loaded", what, source)
 	}
-	return what, a.confirm(ctx, os.Stdin, what)
-}
-
-// confirm asks on stderr, and returns nil if the answer is yes.
-func (a *app) confirm(ctx context.Context, in io.Reader, what string) error {
-	_, _ = fmt.Fprintf(a.stderr, "pglimit: %s is not on this machine, and a load slows down whoever depends on it. Load it? [y/N] ", what)
-	answered := make(chan string, 1)
-	go func() {
-		line, _ := bufio.NewReader(in).ReadString('\n') // none is no
-		answered <- strings.ToLower(strings.TrimSpace(line))
-	}()
-	select {
-	case answer := <-answered:
-		if answer == "y" || answer == "yes" {
-			return nil
-		}
-		return errors.New("nothing was loaded")
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	return what, nil
 }
 
 // serversOf returns all servers that the driver may connect to, and whether all are on this machine.

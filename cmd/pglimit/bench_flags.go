@@ -109,8 +109,8 @@ func (b *benchFlags) addTo(cmd *cobra.Command, more func(*pflag.FlagSet)) {
 			flags.Uint64Var(&b.seed, "seed", 1, "`SEED` of the keys and arrivals")
 		}},
 		flagGroup{"The server", func(flags *pflag.FlagSet) {
-			flags.BoolVar(&b.unlogged, "unlogged", false, "measure unlogged tables; a database that is named must have them already")
-			flags.BoolVar(&b.yes, "yes", false, "load a database that is named and not on this machine, without asking")
+			flags.BoolVar(&b.unlogged, "unlogged", false, "measure unlogged tables, on a throwaway server")
+			flags.BoolVar(&b.yes, "yes", false, "load a database that is named, also if it is not on this machine")
 			flags.BoolVar(&b.noDownload, "no-download", false, "do not fetch a Postgres where neither PostgreSQL nor Docker is installed")
 		}},
 		flagGroup{"The outcome", func(flags *pflag.FlagSet) {
@@ -167,7 +167,7 @@ func (b *benchFlags) chosen() (all []scenario.Scenario, err error) {
 
 // config returns the Config that the flags describe.
 func (b *benchFlags) config(flags *pflag.FlagSet) (config bench.Config, err error) {
-	config = bench.Config{Rounds: 1, AuditDecisions: b.audit, Seed: b.seed, Version: moduleVersion()}
+	config = bench.Config{Rounds: 1, AuditDecisions: b.audit, Seed: b.seed, Version: moduleVersion(), SkipMissing: len(b.strategies) == 0}
 	if config.Strategies, config.Published, err = strategiesOf(b.strategies); err != nil {
 		return config, err
 	}

@@ -10,8 +10,8 @@ If no database is named, it starts a throwaway Postgres (from local binaries,
 else with the docker command, else from binaries that it downloads: about 10 MB,
 once) and removes it at the end. A named database must be migrated; the rows
 made in it are removed again. The load is real: do not use a server that others
-depend on. It says on stderr which server it loads, and asks first if that is
-another machine, unless --yes is given.
+depend on. It says on stderr which server it loads, and refuses one on another
+machine unless --yes is given.
 
 In a closed loop, the default, each caller waits for its answer before it asks
 again: this shows how much the server can do. With --rps requests arrive on a

@@ -7,26 +7,19 @@ import (
 	"os"
 	"slices"
 	"strconv"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench"
 	"github.com/pglimit/ratelimit/internal/pgserver"
-	"github.com/pglimit/ratelimit/internal/postgres"
 	"github.com/pglimit/ratelimit/migrations"
-	"github.com/pglimit/ratelimit/pglimit"
-	"github.com/pglimit/ratelimit/pglimit/rate"
-	"github.com/pglimit/ratelimit/strategies"
 )
 
 // benchPlace is where a bench runs.
 type benchPlace struct {
-	database *pgxpool.Config // for the load
-	own      *pgxpool.Config // for all other queries
-	source   string          // names the database, in words
-	loads    string          // and the user's, where it is
-	remove   func() error    // nil: the place is the user's
+	bench.Place
+	remove func() error // nil: the place is the user's
 }
 
 // findBenchPlace returns the database that the user named and agrees to load, or else a migrated throwaway server. The
@@ -34,10 +27,14 @@ type benchPlace struct {
 func (a *app) findBenchPlace(ctx context.Context, connections int, b *benchFlags) (place benchPlace, err error) {
 	if a.namesServer() {
 		_, source := a.connString()
-		if place.own, err = a.poolConfig(); err != nil {
+		if b.unlogged {
+			return place, fmt.Errorf(`--unlogged is for a throwaway, and %s is set: "pglimit storage unlogged" changes the tables of that database`, source)
+		}
+		own, err := a.poolConfig()
+		if err != nil {
 			return place, err
 		}
-		place.loads, err = a.mayLoad(ctx, place.own.ConnConfig, source, b.yes)
+		what, err := mayLoad(own.ConnConfig, source, b.yes)
 		if err != nil {
 			return place, err
 		}
@@ -46,8 +43,8 @@ func (a *app) findBenchPlace(ctx context.Context, connections int, b *benchFlags
 			return place, err
 		}
 		pool.Close()
-		place.source = "the database of " + source
-		place.database = a.loadConfig(place.own)
+		a.say("the load is for " + what)
+		place.Place = bench.Place{Database: a.loadConfig(own), Source: "the database of " + source}
 		return place, nil
 	}
 	a.say("no database is named (--database-url, DATABASE_URL, PGHOST, PGDATABASE, PGSERVICE): starting a throwaway Postgres")
@@ -58,9 +55,8 @@ func (a *app) findBenchPlace(ctx context.Context, connections int, b *benchFlags
 		return place, fmt.Errorf("%w, or name a database with --database-url", err)
 	}
 	a.say("started " + server.Describe())
-	place = benchPlace{source: server.Describe(), remove: server.Stop}
-	place.database, err = migrated(ctx, server.URL("postgres"))
-	place.own = place.database
+	place = benchPlace{Place: bench.Place{Source: server.Describe()}, remove: server.Stop}
+	place.Database, err = migrated(ctx, server.URL("postgres"), b.unlogged)
 	return place, err
 }
 
@@ -102,8 +98,8 @@ func (a *app) namesServer() bool {
 }
 
 // migrated migrates the database at the URL and returns its configuration. If contrib is not installed, it leaves out
-// exclusion_range: see [app.benchStrategies].
-func migrated(ctx context.Context, url string) (*pgxpool.Config, error) {
+// exclusion_range, as [bench.Config.SkipMissing] does.
+func migrated(ctx context.Context, url string, unlogged bool) (*pgxpool.Config, error) {
 	config, err := pgxpool.ParseConfig(url)
 	if err != nil {
 		return nil, err
@@ -116,35 +112,8 @@ func migrated(ctx context.Context, url string) (*pgxpool.Config, error) {
 	if err := migrations.Up(ctx, pool); err != nil && !errors.Is(err, migrations.ErrBtreeGist) {
 		return nil, err
 	}
+	if unlogged {
+		return config, migrations.SetStorage(ctx, pool, migrations.Unlogged)
+	}
 	return config, nil
-}
-
-// benchStrategies returns the strategies that can run there. Without btree_gist it leaves out exclusion_range, or fails
-// if the user named that. [bench.Run] reports a database that is not migrated at all.
-func (a *app) benchStrategies(ctx context.Context, place benchPlace, all []pglimit.Strategy, named bool) ([]pglimit.Strategy, error) {
-	isRange := func(s pglimit.Strategy) bool { return s.Name() == strategies.ExclusionRange{}.Name() }
-	if !slices.ContainsFunc(all, isRange) {
-		return all, nil
-	}
-	pool, err := pgxpool.NewWithConfig(ctx, place.own.Copy())
-	if err != nil {
-		return nil, err
-	}
-	defer pool.Close()
-	if !missing(ctx, pool, strategies.ExclusionRange{}) || missing(ctx, pool, strategies.TokenBucket{}) {
-		return all, nil
-	}
-	const why = "exclusion_range is not in this database, it needs the extension btree_gist"
-	if named {
-		return nil, errors.New(why + `: leave it out of --strategies, or "create extension btree_gist" there and run "pglimit migrate up"`)
-	}
-	a.say(why + ": going on without it")
-	return slices.DeleteFunc(slices.Clone(all), isRange), nil
-}
-
-// missing says that the database is not migrated for the strategy.
-func missing(ctx context.Context, pool *pgxpool.Pool, s pglimit.Strategy) bool {
-	peek := rate.Request{Limiter: "bench", Key: "peek", Limit: pglimit.Every(time.Second), Unit: 1}
-	_, err := s.Take(ctx, postgres.OnPool(pool), []rate.Request{peek})
-	return errors.Is(err, pglimit.ErrNotMigrated)
 }

@@ -41,6 +41,10 @@ type Config struct {
 	// support only a burst of 1, and have separate tables.
 	Published []string
 
+	// SkipMissing leaves out strategies that the database is not migrated for, as exclusion_range where there is no
+	// btree_gist. Otherwise that is an error, as it is if none is left.
+	SkipMissing bool
+
 	// Rounds is how often all of that is run, in turn. A scenario may have its own.
 	Rounds int
 

@@ -8,7 +8,6 @@ import (
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/result"
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/scenario"
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/wire"
-	"github.com/pglimit/ratelimit/pglimit"
 )
 
 // run measures one strategy under one scenario. ran says that there is a result, even with an error.
@@ -28,7 +27,14 @@ func (b *bench) run(ctx context.Context, j job, progress Progress) (run result.R
 	if j.scenario.Warmup > 0 {
 		d.warmUp(ctx)
 	}
-	before, err := s.readBefore(ctx)
+	storage, err := readStorage(ctx, s.observer, s.table)
+	if err != nil {
+		return run, false, err
+	}
+	if err := flushStatistics(ctx, s.instances, s.scenario.Conns); err != nil {
+		return run, false, err
+	}
+	before, err := s.count(ctx)
 	if err != nil {
 		return run, false, err
 	}
@@ -38,13 +44,22 @@ func (b *bench) run(ctx context.Context, j job, progress Progress) (run result.R
 	// The rest is done also after Ctrl-C: it shows what was measured so far.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tidyTime)
 	defer cancel()
-	after, err := s.readAfter(ctx)
+	after, err := s.count(ctx)
 	err = errors.Join(err, s.close(ctx))
 	run = d.summarize(b.config.AuditDecisions)
 	run.Possible = possible(j.scenario, j.subject, b.config.Seed)
-	after.sinceSeen(before, &run)
+	run.Storage, run.RoundTrips = storage, after.trips-before.trips
+	run.Stages = withStages(run.Stages, after.stages.Since(before.stages))
 	if err == nil {
-		err = s.readReported(ctx, before, after, &run)
+		err = awaitStatistics(ctx, s.observer, s.application())
+	}
+	if err != nil {
+		return run, true, err
+	}
+	late, err := s.count(ctx)
+	if err == nil {
+		after.deadlocks = late.deadlocks
+		countServer(&run, before, after)
 	}
 	return run, true, err
 }
@@ -86,57 +101,6 @@ func (s *strategyRun) close(ctx context.Context) (failed error) {
 func (s *strategyRun) drive(ctx context.Context, d *drive, progress Progress) {
 	defer progress.follow(s.progress, s.scenario.Length(), d.timeline.decisions)()
 	d.elapsed = d.run(ctx)
-}
-
-// seen is what can be read at once: from the server, the wire and the limiters.
-type seen struct {
-	reading // its statistics are known later
-	storage string
-	trips   int64
-	stages  pglimit.Stats
-}
-
-func (s *strategyRun) readBefore(ctx context.Context) (before seen, err error) {
-	if err := flushStatistics(ctx, s.instances, s.scenario.Conns); err != nil {
-		return before, err
-	}
-	if before.storage, err = readStorage(ctx, s.observer, s.table); err != nil {
-		return before, err
-	}
-	if before.statistics, err = readStatistics(ctx, s.observer, s.table); err != nil {
-		return before, err
-	}
-	before.position, err = readPosition(ctx, s.observer)
-	before.trips, before.stages = s.meter.Trips(), readStages(s.instances)
-	return before, err
-}
-
-func (s *strategyRun) readAfter(ctx context.Context) (after seen, err error) {
-	after.position, err = readPosition(ctx, s.observer)
-	after.trips, after.stages = s.meter.Trips(), readStages(s.instances)
-	return after, err
-}
-
-// sinceSeen puts what needs no waiting into the run.
-func (after seen) sinceSeen(before seen, run *result.Run) {
-	run.Stages = withStages(run.Stages, after.stages.Since(before.stages))
-	run.RoundTrips = after.trips - before.trips
-	if before.storage != "" {
-		run.Storage = &before.storage
-	}
-}
-
-// readReported waits for the backends to report, and puts what they counted into the run.
-func (s *strategyRun) readReported(ctx context.Context, before, after seen, run *result.Run) error {
-	complete, err := awaitStatistics(ctx, s.observer, s.application())
-	if err != nil {
-		return err
-	}
-	if after.statistics, err = readStatistics(ctx, s.observer, s.table); err != nil {
-		return err
-	}
-	after.since(before.reading, complete, run)
-	return nil
 }
 
 // drive is a load with its callers.

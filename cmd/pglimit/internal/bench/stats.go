@@ -7,54 +7,39 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/result"
+	"github.com/pglimit/ratelimit/pglimit"
 )
 
-// position of the server: how much WAL it has written and how many transaction ids it has
-// given out, for all its clients. Reading it uses up neither.
-type position struct{ wal, xids int64 }
-
-// positionColumns are the two numbers of a position.
-const positionColumns = `(pg_current_wal_insert_lsn() - '0/0')::bigint, pg_snapshot_xmax(pg_current_snapshot())::text::bigint`
-
-func readPosition(ctx context.Context, pool *pgxpool.Pool) (p position, err error) {
-	err = pool.QueryRow(ctx, "select "+positionColumns).Scan(&p.wal, &p.xids)
-	return p, err
+// counted is what others count while callers note their answers: the server (for all its clients), the wire, and the
+// limiters.
+type counted struct {
+	wal       int64 // bytes
+	deadlocks int64 // backends report them with a delay: see [flushStatistics] and [awaitStatistics]
+	trips     int64
+	stages    pglimit.Stats
 }
 
-// statistics that backends report with a delay: see [flushStatistics] and
-// [awaitStatistics].
-type statistics struct{ deadlocks, dead, updates, hotUpdates int64 }
+func (s *strategyRun) count(ctx context.Context) (c counted, err error) {
+	c.trips, c.stages = s.meter.Trips(), readStages(s.instances)
+	err = s.observer.QueryRow(ctx, `
+		select (pg_current_wal_insert_lsn() - '0/0')::bigint, deadlocks
+		from pg_catalog.pg_stat_database where datname = current_database()`).Scan(&c.wal, &c.deadlocks)
+	return c, err
+}
 
-// readStatistics of the database, and of the strategy's table if there is one.
-func readStatistics(ctx context.Context, pool *pgxpool.Pool, table string) (s statistics, err error) {
+// readStorage of a table: what a grant costs depends on it.
+func readStorage(ctx context.Context, pool *pgxpool.Pool, table string) (storage string, err error) {
 	err = pool.QueryRow(ctx, `
-		select d.deadlocks, coalesce(t.n_dead_tup, 0), coalesce(t.n_tup_upd, 0), coalesce(t.n_tup_hot_upd, 0)
-		from pg_catalog.pg_stat_database d
-		left join pg_catalog.pg_stat_user_tables t on t.relid = to_regclass($1)
-		where d.datname = current_database()`, table,
-	).Scan(&s.deadlocks, &s.dead, &s.updates, &s.hotUpdates)
-	return s, err
+		select case relpersistence when 'u' then 'unlogged' else 'logged' end
+		from pg_catalog.pg_class where oid = pg_catalog.to_regclass($1)`, table).Scan(&storage)
+	return storage, err
 }
 
-// reading of all counters at one moment.
-type reading struct {
-	position
-	statistics
-}
-
-// since puts what was counted between two readings into the run. complete says that every
-// backend had reported by then.
-func (r reading) since(before reading, complete bool, run *result.Run) {
-	wal, xids := r.wal-before.wal, r.xids-before.xids
-	run.WALBytes = &wal
-	run.WALBytesPerDecision = new(round(ratio(wal, run.Decisions), 3))
-	run.TransactionIDsPerDecision = new(round(ratio(xids, run.Decisions), 6))
-	run.Deadlocks = new(max(0, r.deadlocks-before.deadlocks)) // a crash resets them
-	run.DeadTuples = new(max(0, r.dead-before.dead))          // autovacuum may have been there
-	run.StatisticsComplete = complete
-	if updates := r.updates - before.updates; updates > 0 {
-		run.HOTUpdateRatio = new(round(ratio(r.hotUpdates-before.hotUpdates, updates), 6))
-	}
+// countServer puts what the server counted between two readings into the run.
+func countServer(run *result.Run, before, after counted) {
+	wal := after.wal - before.wal
+	run.WALBytes, run.WALBytesPerDecision = &wal, new(round(ratio(wal, run.Decisions), 3))
+	run.Deadlocks = new(max(0, after.deadlocks-before.deadlocks)) // a crash resets them
 }
 
 // flushStatistics makes every connection report what it did so far, which it would
@@ -76,23 +61,19 @@ func flushStatistics(ctx context.Context, instances []instance, conns int) error
 const exitTime = 3 * time.Second
 
 // awaitStatistics returns when every backend of that application_name is gone: a backend
-// reports what it did before it goes. It returns false if some stayed (a connection
-// pooler keeps them, or a deadlock holds them): then the statistics may lack the last
-// seconds.
-func awaitStatistics(ctx context.Context, pool *pgxpool.Pool, application string) (complete bool, err error) {
+// reports what it did before it goes. If some stay (a connection pooler keeps them, or a
+// deadlock holds them), the statistics may lack the last seconds.
+func awaitStatistics(ctx context.Context, pool *pgxpool.Pool, application string) error {
 	for deadline := time.Now().Add(exitTime); ; {
 		var left int
 		err := pool.QueryRow(ctx, "select count(*) from pg_catalog.pg_stat_activity where application_name = $1", application).Scan(&left)
-		if err != nil || left == 0 {
-			return left == 0, err
-		}
-		if time.Now().After(deadline) {
-			return false, nil
+		if err != nil || left == 0 || time.Now().After(deadline) {
+			return err
 		}
 		select {
 		case <-time.After(5 * time.Millisecond):
 		case <-ctx.Done():
-			return false, ctx.Err()
+			return ctx.Err()
 		}
 	}
 }

@@ -11,7 +11,7 @@ type Run struct {
 	Limit    string  `json:"limit"`             // may differ from the scenario's, see Adapted
 	Adapted  bool    `json:"adapted,omitempty"` // the strategy keeps a burst of 1 only
 	Cost     int64   `json:"cost"`              // of one request; the first of several
-	Storage  *string `json:"storage"`           // of the table: logged or unlogged
+	Storage  string  `json:"storage"`           // of the table: logged or unlogged
 	Seconds  float64 `json:"seconds"`           // how long it ran
 
 	Decisions          int64   `json:"decisions"` // Allowed + Denied
@@ -43,15 +43,11 @@ type Run struct {
 	// RoundTrips are those on the wire, of all that the load's connections did.
 	RoundTrips int64 `json:"wire_round_trips"`
 
-	// What Postgres counted. WAL and transaction ids are the whole server's, deadlocks the
-	// database's: others may have caused some.
-	Deadlocks                 *int64   `json:"deadlocks"`
-	WALBytes                  *int64   `json:"wal_bytes"`
-	WALBytesPerDecision       *float64 `json:"wal_bytes_per_decision"`
-	TransactionIDsPerDecision *float64 `json:"transaction_ids_per_decision"`
-	DeadTuples                *int64   `json:"dead_tuples"`
-	HOTUpdateRatio            *float64 `json:"hot_update_ratio"` // null also: there were no updates
-	StatisticsComplete        bool     `json:"statistics_complete"`
+	// What Postgres counted. WAL is the whole server's, deadlocks the database's: others may
+	// have caused some.
+	Deadlocks           *int64   `json:"deadlocks"`
+	WALBytes            *int64   `json:"wal_bytes"`
+	WALBytesPerDecision *float64 `json:"wal_bytes_per_decision"`
 
 	Audit *Audit `json:"audit"` // null: switched off
 

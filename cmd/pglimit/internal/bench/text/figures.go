@@ -119,12 +119,7 @@ func table(g result.Group, all bool) []string {
 		of   func(result.Row) string
 	}{
 		{"limit", false, func(row result.Row) string { return row.Runs[0].Limit }},
-		{"storage", false, func(row result.Row) string {
-			if s := row.Runs[0].Storage; s != nil {
-				return *s
-			}
-			return format.Unknown
-		}},
+		{"storage", false, func(row result.Row) string { return row.Runs[0].Storage }},
 		{"verdict", true, result.Row.Verdict},
 	} {
 		cells := []string{w.name}
@@ -228,9 +223,6 @@ func figures(g result.Group) (all []figure) {
 	stage("of leavers, lost", leavers, format.Whole, func(s result.Stages) float64 { return float64(s.LostTokens) })
 
 	add("WAL bytes/decision", !writeUp, format.Number, result.Run.WALPerDecision)
-	add("transaction ids/dec.", false, format.Number, func(run result.Run) float64 { return result.Known(run.TransactionIDsPerDecision) })
-	add("dead tuples", false, format.Whole, func(run result.Run) float64 { return known(run.DeadTuples) })
-	add("HOT updates", false, format.Percent, func(run result.Run) float64 { return when(run.HOTUpdateRatio != nil, result.Known(run.HOTUpdateRatio)) })
 
 	audit := func(name string, of func(result.Audit) float64) {
 		sum(name, false, func(run result.Run) float64 {

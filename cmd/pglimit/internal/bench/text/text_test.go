@@ -29,7 +29,6 @@ func troubled() result.Report {
 			run.Deadlocks = new(int64(72))
 		case run.Strategy == "upsert" && run.Scenario == "partners":
 			run.WALBytesPerDecision, run.WALBytes, run.Deadlocks = nil, nil, nil
-			run.DeadTuples, run.HOTUpdateRatio, run.TransactionIDsPerDecision = nil, nil, nil
 			run.Audit = nil
 		case run.Strategy == "upsert":
 			run.Errors = map[string]int64{"timeout": run.Decisions}

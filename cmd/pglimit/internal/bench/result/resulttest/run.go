@@ -61,10 +61,9 @@ func (like shape) load(t, seconds float64) load {
 // run of that shape in so many intervals.
 func (like shape) run(s result.Scenario, round, points int) result.Run {
 	p := s.Parameters
-	storage := "unlogged"
 	run := result.Run{
 		Scenario: s.Name, Round: round, Strategy: like.strategy, Limit: p.Limit, Cost: p.Cost,
-		Storage: &storage, Seconds: p.DurationSeconds, Errors: map[string]int64{}, StatisticsComplete: true,
+		Storage: "unlogged", Seconds: p.DurationSeconds, Errors: map[string]int64{},
 	}
 	interval := p.DurationSeconds / float64(points)
 	noise := noise{float64(round)*17 + float64(len(like.strategy))*5 + float64(len(s.Name))}
