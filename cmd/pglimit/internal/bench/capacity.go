@@ -55,7 +55,6 @@ func Capacity(ctx context.Context, place Place, c CapacityConfig, progress func(
 	if err := c.Validate(); err != nil {
 		return result.Report{}, err
 	}
-	c.NoSeries = true
 	return opened(ctx, place, c.Config, progress, func(b *bench, ctx context.Context, report *result.Report) error {
 		s := b.config.Scenarios[0]
 		for _, strategy := range b.strategies {

@@ -52,9 +52,6 @@ type Config struct {
 	// most, see [AuditBytes] and history.go. Zero: no audit.
 	AuditDecisions int
 
-	// NoSeries keeps no figures over time.
-	NoSeries bool
-
 	// Seed of everything that is random here. Two runs with one seed ask for the same
 	// keys, but not at the same moments.
 	Seed uint64

@@ -88,14 +88,14 @@ func fakeAudited(t testing.TB, s scenario.Scenario, strategy pglimit.Strategy, a
 	}
 	d := b.newDrive(instances, job{s, subject, 1})
 	d.load.sleep = time.Sleep
-	d.measure(true)
+	d.measure()
 	return d
 }
 
 // ran runs the load, for that long, and returns what came of it.
 func (d *drive) ran(ctx context.Context, length time.Duration) result.Run {
 	d.scenario.Phases[len(d.scenario.Phases)-1].Length = length
-	d.measure(true)
+	d.measure()
 	d.elapsed = d.run(ctx)
 	return d.summarize(DefaultAudit)
 }

@@ -31,7 +31,7 @@ func twoInstances(t *testing.T, s scenario.Scenario, of ...pglimit.Strategy) *dr
 	b := bench{config: Config{AuditDecisions: DefaultAudit, Seed: 1}}
 	d := b.newDrive(instances, job{s, subject, 1})
 	d.load.sleep = time.Sleep
-	d.measure(true)
+	d.measure()
 	return d
 }
 
@@ -85,7 +85,7 @@ func TestWarmUpIsAuditedAndNotCounted(t *testing.T) {
 			if took := time.Since(start); c.asked > 0 && (took < 190*time.Millisecond || took > 210*time.Millisecond) {
 				t.Errorf("%s: the warm-up took %v", name, took)
 			}
-			d.measure(true)
+			d.measure()
 			run := d.summarize(DefaultAudit)
 			if run.Decisions != 0 || run.Audit.AuditedGrants != int64(c.asked) {
 				t.Errorf("%s: %d decisions, %d grants audited; want none, %d", name, run.Decisions, run.Audit.AuditedGrants, c.asked)

@@ -38,8 +38,10 @@ func (b *bench) run(ctx context.Context, j job, progress Progress) (run result.R
 	if err != nil {
 		return run, false, err
 	}
-	d.measure(!b.config.NoSeries)
-	s.drive(ctx, d, progress)
+	d.measure()
+	stop := progress.follow(s.progress, s.scenario.Length())
+	d.elapsed = d.run(ctx)
+	stop()
 
 	// The rest is done also after Ctrl-C: it shows what was measured so far.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tidyTime)
@@ -97,12 +99,6 @@ func (s *strategyRun) close(ctx context.Context) (failed error) {
 	return failed
 }
 
-// drive runs the load, with all that goes on beside it.
-func (s *strategyRun) drive(ctx context.Context, d *drive, progress Progress) {
-	defer progress.follow(s.progress, s.scenario.Length(), d.timeline.decisions)()
-	d.elapsed = d.run(ctx)
-}
-
 // drive is a load with its callers.
 type drive struct {
 	measured
@@ -145,9 +141,8 @@ func (b *bench) newDrive(instances []instance, j job) *drive {
 }
 
 // measure has everything counted from now on.
-func (d *drive) measure(series bool) {
-	d.inSeries = series
-	d.timeline = newTimeline(d.scenario.Length(), d.scenario.Callers, series)
+func (d *drive) measure() {
+	d.timeline = newTimeline(d.scenario.Length(), d.scenario.Callers)
 	for _, r := range d.recorders {
 		r.timeline = d.timeline
 	}

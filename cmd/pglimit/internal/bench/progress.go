@@ -11,21 +11,20 @@ type Progress struct {
 	Strategy      string
 	Number, Of    int // this is the Number-th run Of so many
 	Elapsed, Last time.Duration
-	Answered      int64 // decisions so far, in this run
 	Done          bool
 }
 
 const progressInterval = 100 * time.Millisecond
 
 // follow reports until the function that it returns is called, and once more then.
-func (p Progress) follow(report func(Progress), last time.Duration, answered func() int64) (stop func()) {
+func (p Progress) follow(report func(Progress), last time.Duration) (stop func()) {
 	if report == nil {
 		return func() {}
 	}
 	p.Last = last
 	begin := time.Now()
 	send := func(done bool) {
-		p.Elapsed, p.Answered, p.Done = min(time.Since(begin), last), answered(), done
+		p.Elapsed, p.Done = min(time.Since(begin), last), done
 		report(p)
 	}
 	var following sync.WaitGroup

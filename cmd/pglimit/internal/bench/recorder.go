@@ -41,6 +41,12 @@ func (r *recorder) turn(at time.Duration) {
 	}
 }
 
+func (r *recorder) turnIfDue(at time.Duration) {
+	if at >= r.end || r.tally.full() {
+		r.turn(at)
+	}
+}
+
 // finish hands over what was counted.
 func (r *recorder) finish() {
 	if r.timeline != nil {
@@ -63,9 +69,8 @@ func (r *recorder) decision(key uint32, cost uint8, d *pglimit.Decision, took, a
 	if r.timeline == nil {
 		return
 	}
-	if at >= r.end {
-		r.turn(at)
-	}
+	r.turnIfDue(at)
+	r.tally.slowest = max(r.tally.slowest, took)
 	switch kindOf(d) {
 	case granted:
 		r.tally.granted++
@@ -73,7 +78,7 @@ func (r *recorder) decision(key uint32, cost uint8, d *pglimit.Decision, took, a
 		if inTime {
 			r.tally.grantedInTime++
 		}
-		r.tally.grants.record(took)
+		r.tally.grants = append(r.tally.grants, took)
 		return
 	case contended:
 		r.tally.contended++
@@ -82,7 +87,7 @@ func (r *recorder) decision(key uint32, cost uint8, d *pglimit.Decision, took, a
 	if inTime {
 		r.tally.deniedIn++
 	}
-	r.tally.denials.record(took)
+	r.tally.denials = append(r.tally.denials, took)
 }
 
 // failure records a request that got no decision. An error that is an answer does not count among the latencies of
@@ -108,11 +113,9 @@ func (r *recorder) fail(kind, text string, took, at time.Duration) {
 	if r.timeline == nil {
 		return
 	}
-	if at >= r.end {
-		r.turn(at)
-	}
+	r.turnIfDue(at)
 	r.tally.fail(kind, text, 1)
 	if stillWaiting(kind) {
-		r.tally.waits.record(took)
+		r.tally.waits = append(r.tally.waits, took)
 	}
 }

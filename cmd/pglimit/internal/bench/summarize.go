@@ -4,6 +4,8 @@ import (
 	"math"
 	"time"
 
+	"github.com/HdrHistogram/hdrhistogram-go"
+
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/result"
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/scenario"
 )
@@ -15,7 +17,6 @@ type measured struct {
 	keys      []string
 	recorders []*recorder
 	timeline  *timeline
-	inSeries  bool // figures over time are wanted
 	elapsed   time.Duration
 	drained   time.Duration // when the last answer had come, since the beginning
 }
@@ -48,11 +49,11 @@ func (m measured) summarize(auditDecisions int) result.Run {
 			run.FirstErrors[kind] = f.first
 		}
 	}
-	var all spread
-	for _, some := range []spread{total.grants, total.denials, total.waits} {
-		all.join(some)
+	all := newHistogram()
+	for _, some := range []*hdrhistogram.Histogram{m.timeline.grants, m.timeline.denials, m.timeline.waits} {
+		all.Merge(some)
 	}
-	run.Latency, run.GrantLatency, run.DenialLatency = all.latency(), total.grants.latency(), total.denials.latency()
+	run.Latency, run.GrantLatency, run.DenialLatency = latencyOf(all), latencyOf(m.timeline.grants), latencyOf(m.timeline.denials)
 	run.Latency.Curve = nil // the two others have one
 	if auditDecisions > 0 {
 		told := collect(histories, m.keys, m.subject.Limit, m.subject.Costs)
@@ -62,9 +63,7 @@ func (m measured) summarize(auditDecisions int) result.Run {
 		audit.DenialSampling = round(audit.DenialSampling, 3)
 		run.Audit = &audit
 	}
-	if m.inSeries {
-		run.Series = m.series()
-	}
+	run.Series = m.series()
 	return run
 }
 
@@ -83,8 +82,7 @@ func (m measured) series() []result.Point {
 		}
 		p := result.Point{
 			Seconds: round(end.Seconds(), 3),
-			Granted: slot.granted, Denied: slot.denied, Contended: slot.contended, Failed: slot.failed(),
-			Grants: slot.grants.point(), Denials: slot.denials.point(),
+			Granted: slot.granted, Denied: slot.denied, Failed: slot.failed(), Slowest: microseconds(int64(slot.slowest)),
 		}
 		points = append(points, p)
 	}

@@ -43,7 +43,7 @@ func TestSummaryTellsAnswersApart(t *testing.T) {
 		c.Costs = []scenario.Cost{{Tokens: 5, Share: 1}}
 		d := fakeDrive(t, c, alternating())
 		d.scenario.Phases[0].Length = 600 * time.Millisecond
-		d.measure(true)
+		d.measure()
 		d.elapsed = d.run(t.Context())
 		got := d.summarize(DefaultAudit)
 		if got.Allowed != 10 || got.Granted != 50 || got.Denied != 20 || got.Contended != 10 || got.Decisions != 30 || got.Errors["40P01 deadlock_detected"] != 10 {
@@ -59,12 +59,12 @@ func TestSummaryTellsAnswersApart(t *testing.T) {
 		if got.Latency.Count != 30 || got.GrantLatency.Count != 10 || got.Latency.Curve != nil || got.GrantLatency.Curve == nil {
 			t.Errorf("%d latencies, %d of grants", got.Latency.Count, got.GrantLatency.Count)
 		}
-		var granted, denied, contended, failed int64
+		var granted, denied, failed int64
 		for _, p := range got.Series {
-			granted, denied, contended, failed = granted+p.Granted, denied+p.Denied, contended+p.Contended, failed+p.Failed
+			granted, denied, failed = granted+p.Granted, denied+p.Denied, failed+p.Failed
 		}
-		if len(got.Series) != 6 || granted != 10 || denied != 20 || contended != 10 || failed != 10 {
-			t.Errorf("%d points with %d, %d, %d, %d; want 6 with 10 granted, 20 denied, 10 contended, 10 failed", len(got.Series), granted, denied, contended, failed)
+		if len(got.Series) != 6 || granted != 10 || denied != 20 || failed != 10 {
+			t.Errorf("%d points with %d, %d, %d; want 6 with 10 granted, 20 denied, 10 failed", len(got.Series), granted, denied, failed)
 		}
 	})
 }

@@ -3,6 +3,8 @@ package bench
 import (
 	"sync"
 	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
 // answered is how many requests got which answer.
@@ -10,6 +12,7 @@ type answered struct {
 	granted, denied, contended int64 // requests; the contended ones are among the denied
 	tokens                     int64 // that were granted
 	grantedInTime, deniedIn    int64 // answered before the end of the run
+	slowest                    time.Duration
 	errors                     map[string]*failure
 }
 
@@ -42,56 +45,47 @@ func (a *answered) add(other *answered) {
 	a.tokens += other.tokens
 	a.grantedInTime += other.grantedInTime
 	a.deniedIn += other.deniedIn
+	a.slowest = max(a.slowest, other.slowest)
 	for kind, f := range other.errors {
 		a.fail(kind, f.first, f.count)
 	}
 }
 
-// tally is what one caller was answered in an interval: numbers, and the latencies of
-// grants, of denials, and of waits that were given up.
+// tally is what one caller was answered since it last handed over: numbers, and the latencies of grants, of denials, and
+// of waits that were given up.
 type tally struct {
 	answered
 
-	grants, denials, waits latencies
+	grants, denials, waits []time.Duration
 }
+
+// mostLatencies is how many latencies a caller keeps before it hands over: 8 kB. To record so many in a histogram takes
+// some 20 µs.
+const mostLatencies = 1024
+
+func (t *tally) full() bool { return max(len(t.grants), len(t.denials), len(t.waits)) >= mostLatencies }
 
 func (t *tally) clear() {
-	t.grants.clear()
-	t.denials.clear()
-	t.waits.clear()
-	t.answered = answered{}
+	*t = tally{grants: t.grants[:0], denials: t.denials[:0], waits: t.waits[:0]}
 }
 
-// interval is what all callers were answered in an interval.
-type interval struct {
-	answered
-
-	grants, denials, waits spread
-}
-
-func (i *interval) add(t *tally) {
-	i.answered.add(&t.answered)
-	i.grants.add(&t.grants)
-	i.denials.add(&t.denials)
-	i.waits.add(&t.waits)
-}
-
-// timeline is what all callers were answered, interval by interval. A caller counts by
-// itself and hands over when an interval is over, so the lock is taken a few times a
-// second by each.
+// timeline is what all callers were answered: the numbers interval by interval, the latencies in all. A caller counts by
+// itself and hands over when an interval is over, so the lock is taken a few times a second by each.
 type timeline struct {
 	width time.Duration // of an interval
-	mu    sync.Mutex
-	slots []interval // the last also has what came after the end
+
+	mu                     sync.Mutex
+	slots                  []answered // the last also has what came after the end
+	grants, denials, waits *hdrhistogram.Histogram
 }
 
-// newTimeline of a run. Without a series it is one interval.
-func newTimeline(length time.Duration, callers int, series bool) *timeline {
-	width := length
-	if series {
-		width = min(length, intervalFor(length, callers))
+// newTimeline of a run.
+func newTimeline(length time.Duration, callers int) *timeline {
+	width := min(length, intervalFor(length, callers))
+	return &timeline{
+		width: width, slots: make([]answered, (length+width-1)/width),
+		grants: newHistogram(), denials: newHistogram(), waits: newHistogram(),
 	}
-	return &timeline{width: width, slots: make([]interval, (length+width-1)/width)}
 }
 
 // intervalFor returns an interval such that there are about a hundred of them, but none
@@ -124,30 +118,24 @@ const forever = time.Duration(1<<63 - 1)
 func (t *timeline) hand(number int, counted *tally) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.slots[number].add(counted)
+	t.slots[number].add(&counted.answered)
+	record(t.grants, counted.grants)
+	record(t.denials, counted.denials)
+	record(t.waits, counted.waits)
 }
 
-// decisions is how many were handed over so far.
-func (t *timeline) decisions() (sum int64) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for _, s := range t.slots {
-		sum += s.granted + s.denied
+func record(h *hdrhistogram.Histogram, all []time.Duration) {
+	for _, took := range all {
+		_ = h.RecordValue(int64(min(max(took, shortestLatency), longestLatency))) // it is in the range
 	}
-	return sum
 }
 
 // total is all of it.
-func (t *timeline) total() *interval {
+func (t *timeline) total() (sum answered) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	sum := &interval{}
 	for i := range t.slots {
-		slot := &t.slots[i]
-		sum.answered.add(&slot.answered)
-		sum.grants.join(slot.grants)
-		sum.denials.join(slot.denials)
-		sum.waits.join(slot.waits)
+		sum.add(&t.slots[i])
 	}
 	return sum
 }

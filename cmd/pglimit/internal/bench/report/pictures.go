@@ -215,7 +215,7 @@ func (d document) overTime(g result.Group, title string, y chart.Axis, of valued
 			sum := several[0]
 			for _, p := range several[1:] {
 				sum.Seconds, sum.Granted, sum.Denied = p.Seconds, sum.Granted+p.Granted, sum.Denied+p.Denied
-				sum.Grants.Max, sum.Denials.Max = max(sum.Grants.Max, p.Grants.Max), max(sum.Denials.Max, p.Denials.Max)
+				sum.Slowest = max(sum.Slowest, p.Slowest)
 			}
 			granted += float64(sum.Granted)
 			at := math.Round(sum.Seconds*10) / 10 // the same for all strategies
@@ -242,7 +242,7 @@ func (d document) experiment() *figure {
 	return f
 }
 
-func slowest(p result.Point, _, _ float64) float64 { return max(p.Grants.Max, p.Denials.Max) }
+func slowest(p result.Point, _, _ float64) float64 { return p.Slowest }
 
 // capacity that was found, if it was looked for.
 func (d document) capacity() *figure {

@@ -69,6 +69,7 @@ func (like shape) run(s result.Scenario, round, points int) result.Run {
 	noise := noise{float64(round)*17 + float64(len(like.strategy))*5 + float64(len(s.Name))}
 	var wal, deadlocks, failed int64
 	var owed load // what the intervals before did not make whole
+	var grants, denials []pointLatency
 	for i := range points {
 		t := float64(i) * interval
 		now := like.load(t, p.DurationSeconds)
@@ -79,24 +80,27 @@ func (like shape) run(s result.Scenario, round, points int) result.Run {
 			Denied:  whole(now.denials*interval*wave, &owed.denials),
 			Failed:  whole(now.failures*interval, &owed.failures),
 		}
-		point.Contended = int64(like.contended * float64(point.Granted+point.Denied))
+		var granted, denied pointLatency
 		if point.Granted > 0 {
-			point.Grants = pointLatency(now.grantP50, &noise)
+			granted = latencyAround(now.grantP50, point.Granted, &noise)
 		}
 		if point.Denied > 0 {
-			point.Denials = pointLatency(now.denialP50, &noise)
+			denied = latencyAround(now.denialP50, point.Denied, &noise)
 		}
+		grants, denials = append(grants, granted), append(denials, denied)
+		point.Slowest = max(granted.max, denied.max)
 		decisions := point.Granted + point.Denied
 
 		run.Series = append(run.Series, point)
 		run.Allowed += point.Granted
 		run.Denied += point.Denied
-		run.Contended += point.Contended
+		run.Contended += int64(like.contended * float64(decisions))
 		run.RoundTrips += int64(like.trips * float64(decisions+point.Failed))
 		wal += int64(like.wal * float64(decisions))
 		deadlocks += whole(now.deadlocks*interval, &owed.deadlocks)
 		failed += point.Failed
 	}
+	run.GrantLatency, run.DenialLatency = latency(run.Allowed, grants), latency(run.Denied, denials)
 	like.total(&run, wal, deadlocks, failed)
 	return run
 }
@@ -109,13 +113,19 @@ func whole(there float64, owed *float64) int64 {
 	return int64(n)
 }
 
-func pointLatency(p50 float64, noise *noise) result.PointLatency {
+// pointLatency of the decisions of one interval, in microseconds.
+type pointLatency struct {
+	count               int64
+	mean, p50, p99, max float64
+}
+
+func latencyAround(p50 float64, count int64, noise *noise) pointLatency {
 	p50 *= 1 + 0.05*noise.next()
 	spread := 1 + 0.3*noise.next()
 	const timeout = 3e6
-	return result.PointLatency{
-		Mean: round3(p50 * 1.15), P50: round3(p50),
-		P99: round3(min(timeout, p50*3.2*spread)), Max: round3(min(timeout, p50*9*spread*spread)),
+	return pointLatency{
+		count: count, mean: round3(p50 * 1.15), p50: round3(p50),
+		p99: round3(min(timeout, p50*3.2*spread)), max: round3(min(timeout, p50*9*spread*spread)),
 	}
 }
 

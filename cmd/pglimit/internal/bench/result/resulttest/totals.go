@@ -20,8 +20,6 @@ func (like shape) total(run *result.Run, wal, deadlocks, failed int64) {
 	perDecision := round3(float64(wal) / float64(max(1, run.Decisions)))
 	run.Deadlocks, run.WALBytes, run.WALBytesPerDecision = &deadlocks, &wal, &perDecision
 
-	run.GrantLatency = latency(run.Allowed, run.Series, func(p result.Point) (int64, result.PointLatency) { return p.Granted, p.Grants })
-	run.DenialLatency = latency(run.Denied, run.Series, func(p result.Point) (int64, result.PointLatency) { return p.Denied, p.Denials })
 	run.Latency = run.GrantLatency
 	if run.Denied > run.Allowed {
 		run.Latency = run.DenialLatency
@@ -46,18 +44,17 @@ func (like shape) total(run *result.Run, wal, deadlocks, failed int64) {
 }
 
 // latency of the whole run, from that of its intervals.
-func latency(count int64, series []result.Point, of func(result.Point) (int64, result.PointLatency)) result.Latency {
+func latency(count int64, series []pointLatency) result.Latency {
 	all := result.Latency{Count: count}
 	if count == 0 {
 		return result.Latency{}
 	}
 	var sum float64
-	for _, p := range series {
-		n, l := of(p)
-		sum += l.Mean * float64(n)
-		all.P50 += l.P50 * float64(n) / float64(count)
-		all.P99 = max(all.P99, l.P99)
-		all.Max = max(all.Max, l.Max)
+	for _, l := range series {
+		sum += l.mean * float64(l.count)
+		all.P50 += l.p50 * float64(l.count) / float64(count)
+		all.P99 = max(all.P99, l.p99)
+		all.Max = max(all.Max, l.max)
 	}
 	all.Mean = round3(sum / float64(count))
 	all.P50, all.P90 = round3(all.P50), round3(math.Sqrt(all.P50*all.P99))
