@@ -23,10 +23,11 @@ of the denials as --audit has room for, drawn at random. "over" are tokens
 granted above the limit of a key, "undue" are denials although the tokens were
 there.
 
---fail-if takes a METRIC, a comparison (< <= = != >= >) and a value. Metrics:
-p50, p90, p99, p99.9, p99.99, max, mean, each alone or of (grant) or (denial);
-grants/s, denials/s, decisions/s; over, not_due, errors, failed, deadlocks,
-contended, trips, wal, granted. A figure that is not known fails too.
+--fail-if takes a METRIC, a comparison (< <= = != >= >) and a value. Metrics
+are those of --details: p50, p90, p99, p99.9, p99.99, max, mean, each alone or
+of (grant) or (denial); grants/s, denials/s, decisions/s; over, not_due, errors,
+failed, deadlocks, contended, trips/decision, wal/decision, granted and so on.
+A figure that is not known fails too.
 
 Exit codes: 0 fine; 1 a strategy granted too much, a --fail-if condition was
 met, or most requests of a run failed; 2 failed; 130 ended by Ctrl-C (what

@@ -22,13 +22,9 @@ func stagesOn(s scenario.Stages) result.Stages {
 func withStages(on result.Stages, did pglimit.Stats) result.Stages {
 	decisions := did.Allowed.Total() + did.Denied.Total()
 	decided := did.Allowed[pglimit.FromDatabase] + did.Denied[pglimit.FromDatabase]
-	on.RoundTripsPerDecision = round(ratio(did.RoundTrips+did.LeaseTrips, decisions), 6)
-	on.Remembered, on.RememberedRatio = did.Denied[pglimit.FromMemory], round(ratio(did.Denied[pglimit.FromMemory], decisions), 6)
-	on.Leased, on.LeasedRatio = did.Allowed[pglimit.FromLease], round(ratio(did.Allowed[pglimit.FromLease], decisions), 6)
+	on.RememberedRatio = round(ratio(did.Denied[pglimit.FromMemory], decisions), 6)
+	on.LeasedRatio = round(ratio(did.Allowed[pglimit.FromLease], decisions), 6)
 	on.CallersPerRoundTrip = round(ratio(decided, did.RoundTrips), 3)
 	on.RequestsPerRoundTrip = round(ratio(did.Requests, did.RoundTrips), 3)
-	on.Decided, on.RoundTrips, on.Requests = decided, did.RoundTrips, did.Requests
-	on.LeaseTrips, on.LeasedTokens, on.UnspentTokens = did.LeaseTrips, did.LeasedTokens, did.UnspentTokens
-	on.PassedOnTokens, on.GivenBackTokens, on.LostTokens = did.PassedOnTokens, did.GivenBack, did.LostTokens
 	return on
 }

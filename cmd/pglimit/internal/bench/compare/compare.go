@@ -6,10 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/answer"
+	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/metric"
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/result"
 )
 
@@ -35,58 +37,20 @@ type Pair struct {
 
 // Figure of a pair. Figures that neither report has are left out.
 type Figure struct {
-	Name       string  `json:"name"` // decisions/s
-	Unit       string  `json:"unit"` // Rate, Latency, Bytes or Trips
-	MoreBetter bool    `json:"more_better"`
-	Old        Summary `json:"old"`
-	New        Summary `json:"new"`
-	Ratio      float64 `json:"ratio"` // of the medians, new to old. 0: not known
-	Noise      bool    `json:"noise"` // the two cannot be told apart: see [answer.TooClose]
+	Metric  metric.Metric `json:"-"`
+	Name    string        `json:"name"` // of the metric
+	Old     result.Figure `json:"old"`
+	New     result.Figure `json:"new"`
+	Ratio   float64       `json:"ratio"`   // of the medians, new to old. 0: not known
+	Verdict string        `json:"verdict"` // Better, Worse or Noise. Empty: one of the reports does not have it
 }
-
-// Units of figures.
-const (
-	Rate    = "per second"
-	Latency = "us"
-	Bytes   = "bytes"
-	Trips   = "trips"
-)
 
 // What became of a figure.
 const (
 	Better = "better"
 	Worse  = "worse"
-	Noise  = "noise"
+	Noise  = "noise" // the two cannot be told apart: see [answer.TooClose]
 )
-
-// Judge says in a word what became of the figure: "-" where one report does not have it.
-func (f Figure) Judge() string {
-	switch {
-	case f.Old.Runs == 0 || f.New.Runs == 0:
-		return "-"
-	case f.Noise:
-		return Noise
-	case f.New.Median > f.Old.Median == f.MoreBetter:
-		return Better
-	}
-	return Worse
-}
-
-// Summary of a figure's repetitions. Runs 0: it is not known.
-type Summary struct {
-	Median float64 `json:"median"`
-	Low    float64 `json:"low"`
-	High   float64 `json:"high"`
-	Runs   int     `json:"runs"`
-}
-
-// summary has no NaN, which JSON could not write.
-func summary(f result.Figure) Summary {
-	if f.Runs == 0 {
-		return Summary{}
-	}
-	return Summary(f)
-}
 
 // Reports compares two of them. The error says what to do if they have nothing in common.
 func Reports(before, after result.Report) (c Comparison, err error) {
@@ -167,37 +131,39 @@ func value(text json.RawMessage) string {
 	return "none"
 }
 
-// measured is what is compared of a run.
-var measured = []struct {
-	name, unit string
-	moreBetter bool
-	of         func(result.Run) float64
-}{
-	{"decisions/s", Rate, true, func(run result.Run) float64 { return run.DecisionsPerSecond }},
-	{"grants/s", Rate, true, func(run result.Run) float64 { return run.GrantsPerSecond }},
-	{"denials/s", Rate, true, func(run result.Run) float64 { return run.DenialsPerSecond }},
-	{"grant p50", Latency, false, func(run result.Run) float64 { return run.GrantLatency.Known(run.GrantLatency.P50) }},
-	{"grant p99", Latency, false, func(run result.Run) float64 { return run.GrantLatency.Known(run.GrantLatency.P99) }},
-	{"denial p50", Latency, false, func(run result.Run) float64 { return run.DenialLatency.Known(run.DenialLatency.P50) }},
-	{"denial p99", Latency, false, func(run result.Run) float64 { return run.DenialLatency.Known(run.DenialLatency.P99) }},
-	{"WAL/decision", Bytes, false, result.Run.WALPerDecision},
-	{"trips/decision", Trips, false, result.Run.TripsPerDecision},
-}
-
+// figures of two rows, of which at least one has them.
 func figures(old, now result.Row) (list []Figure) {
-	for _, m := range measured {
-		a, b := old.Figure(m.of), now.Figure(m.of)
-		if (a.Runs == 0 || a.High == 0) && (b.Runs == 0 || b.High == 0) {
+	for _, m := range metric.Main {
+		f := Figure{Metric: m, Name: m.Name, Old: known(old, m), New: known(now, m)}
+		switch a, b := f.Old, f.New; {
+		case a.High == 0 && b.High == 0:
 			continue // nothing was denied, or nothing known
+		case a.Runs == 0 || b.Runs == 0:
+		case answer.TooClose(a, b):
+			f.Verdict = Noise
+		case b.Median > a.Median == (m.Unit == metric.Rate):
+			f.Verdict = Better
+		default:
+			f.Verdict = Worse
 		}
-		f := Figure{Name: m.name, Unit: m.unit, MoreBetter: m.moreBetter, Old: summary(a), New: summary(b)}
-		if a.Runs > 0 && b.Runs > 0 {
-			f.Noise = answer.TooClose(a, b)
-			if a.Median != 0 {
-				f.Ratio = b.Median / a.Median
-			}
+		if f.Old.Median != 0 && f.New.Runs > 0 {
+			f.Ratio = f.New.Median / f.Old.Median
 		}
 		list = append(list, f)
 	}
 	return list
+}
+
+// known is the figure without those of runs that have none: JSON could not write them.
+func known(row result.Row, m metric.Metric) result.Figure {
+	f := row.Figure(func(run result.Run) float64 {
+		if figure := m.Of(run); figure != metric.None {
+			return figure
+		}
+		return math.NaN()
+	})
+	if f.Runs == 0 {
+		return result.Figure{}
+	}
+	return f
 }

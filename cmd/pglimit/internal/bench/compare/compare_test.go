@@ -47,10 +47,10 @@ func TestWhatIsCompared(t *testing.T) {
 	for _, f := range pair.Figures {
 		names = append(names, f.Name)
 	}
-	if got, want := strings.Join(names, " "), "decisions/s grants/s grant p50 grant p99 WAL/decision trips/decision"; got != want {
+	if got, want := strings.Join(names, " "), "decisions/s grants/s p50(grant) p99(grant) trips/decision wal/decision"; got != want {
 		t.Errorf("%s, want %s: nothing was denied", got, want)
 	}
-	if f := pair.figure(t, "grant p99"); f.Ratio != 0.5 || f.MoreBetter {
+	if f := pair.figure(t, "p99(grant)"); f.Ratio != 0.5 || f.Verdict != Better {
 		t.Errorf("%+v", f)
 	}
 }
@@ -61,7 +61,7 @@ func TestUnknownFigures(t *testing.T) {
 	after := report("s", "a", 100)
 	after.Runs[0].WALBytesPerDecision = nil
 	c := of(t, report("s", "a", 100), after)
-	if f := c.Pairs[0].figure(t, "WAL/decision"); f.New.Runs != 0 || f.Old.Runs != 1 || f.Noise || f.Ratio != 0 {
+	if f := c.Pairs[0].figure(t, "wal/decision"); f.New.Runs != 0 || f.Old.Runs != 1 || f.Verdict != "" || f.Ratio != 0 {
 		t.Errorf("%+v", f)
 	}
 	if _, err := json.Marshal(c); err != nil {

@@ -42,9 +42,9 @@ func TestConditions(t *testing.T) {
 		"failed>=1_000":          "failed is 1,000, which is >= 1_000",
 		"deadlocks!=0":           "deadlocks is 2, which is != 0",
 		"contended>=5%":          "contended is 5 %, which is >= 5%",
-		"trips>1":                "trips is 2, which is > 1",
-		"wal>=200":               "wal is 230.5, which is >= 200",
-		"wal>230.5":              "",
+		"trips/decision>1":       "trips/decision is 2, which is > 1",
+		"wal/decision>=200":      "wal/decision is 230.5, which is >= 200",
+		"wal/decision>230.5":     "",
 		"granted>300":            "granted is 178,000, which is > 300",
 	} {
 		c, err := Parse(text)
@@ -93,15 +93,15 @@ func TestUnknownIsNotWell(t *testing.T) {
 		text, want string
 		run        result.Run
 	}{
-		{"over!=0", "over is not known: the run was not audited", empty},
-		{"not_due!=0", "not audited", empty},
-		{"deadlocks!=0", "deadlocks is not known: the server could not be asked", empty},
-		{"wal>=1M", "could not be asked", empty},
-		{"trips>=2", "nothing was decided", empty},
-		{"contended>=1%", "nothing was decided", empty},
-		{"p99>=1s", "nothing was decided", empty},
-		{"p99(denial)>=1s", "nothing was decided", empty},
-		{"p99(grant)>=1s", "nothing was granted", onlyDenials},
+		{"over!=0", "over is not known", empty},
+		{"not_due!=0", "not_due is not known", empty},
+		{"deadlocks!=0", "deadlocks is not known", empty},
+		{"wal/decision>=1M", "wal/decision is not known", empty},
+		{"trips/decision>=2", "is not known", empty},
+		{"contended>=1%", "is not known", empty},
+		{"p99>=1s", "is not known", empty},
+		{"p99(denial)>=1s", "is not known", empty},
+		{"p99(grant)>=1s", "p99(grant) is not known", onlyDenials},
 		{"p99(denial)>=1s", "", onlyGrants}, // no denial was slow
 	} {
 		condition, err := Parse(c.text)
@@ -131,7 +131,7 @@ func TestWhatIsWrongIsNamed(t *testing.T) {
 		"p99(grant)":        "there is no operator: it must be like",
 		"":                  "there is no operator",
 		"p99<>5ms":          `there is no operator "<>", only < <= = >= > !=`,
-		"p98<5ms":           `there is no metric "p98", only p50 p90 p99 p99.9 p99.99 max mean (each also with (grant) or (denial)), and decisions/s`,
+		"p98<5ms":           `there is no metric "p98", only decisions/s grants/s denials/s p50 p90 p99 p99.9 p99.99 max mean p50(grant) p90(grant)`,
 		"p99(all)<5ms":      `there is no metric "p99(all)"`,
 		"over(grant)=0":     `there is no metric "over(grant)"`,
 		"p99<5":             `the value "5" must be a duration, such as 5ms or 300us`,

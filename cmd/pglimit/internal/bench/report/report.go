@@ -9,17 +9,16 @@ import (
 	"bytes"
 	"cmp"
 	"embed"
-	"fmt"
 	"html/template"
 	"io"
 	"maps"
-	"math"
 	"slices"
 	"strings"
 
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/answer"
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/chart"
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/format"
+	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/metric"
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/result"
 )
 
@@ -83,35 +82,20 @@ type table struct {
 	Rows [][]string
 }
 
-// Figures of each load and strategy: medians of the rounds.
+// Figures of each load and strategy: medians of the rounds, or their sum.
 func (d document) Figures() table {
-	t := table{Head: []string{
-		"load", "strategy", "grants/s", "denials/s", "p50", "p99", "p99.9", "slowest",
-		"round trips", "WAL", "contended", "failed", "deadlocks", "audit",
-	}}
+	shown := append(slices.Clone(metric.Main), metric.Named("errors", "deadlocks")...)
+	t := table{Head: []string{"load", "strategy"}}
+	for _, m := range shown {
+		t.Head = append(t.Head, m.Name)
+	}
+	t.Head = append(t.Head, "audit")
 	for _, g := range d.groups {
 		for _, row := range g.Rows {
 			cells := []string{g.Scenario.Title, row.Strategy}
-			add := func(write func(float64) string, of func(result.Run) float64) {
-				text := "–"
-				if f := row.Figure(of).Median; !math.IsNaN(f) {
-					text = write(f)
-				}
-				cells = append(cells, text)
+			for _, m := range shown {
+				cells = append(cells, m.Cell(row))
 			}
-			add(format.Number, func(run result.Run) float64 { return run.GrantsPerSecond })
-			add(format.Number, func(run result.Run) float64 { return run.DenialsPerSecond })
-			for _, of := range []func(result.Latency) float64{
-				func(l result.Latency) float64 { return l.P50 }, func(l result.Latency) float64 { return l.P99 },
-				func(l result.Latency) float64 { return l.P999 }, func(l result.Latency) float64 { return l.Max },
-			} {
-				add(format.Micros, func(run result.Run) float64 { l, _ := latency(g.Scenario, run); return l.Known(of(l)) })
-			}
-			add(format.Number, result.Run.TripsPerDecision)
-			add(func(f float64) string { return format.Number(f) + " B" }, result.Run.WALPerDecision)
-			add(format.Percent, result.Run.ContendedShare)
-			add(format.Percent, result.Run.FailedShare)
-			add(format.Number, func(run result.Run) float64 { return result.Known(run.Deadlocks) })
 			t.Rows = append(t.Rows, append(cells, row.Verdict()))
 		}
 	}
@@ -121,35 +105,14 @@ func (d document) Figures() table {
 // What was run, in words. A load with stages is named beside the same one without.
 func (d document) What() table {
 	t := table{Head: []string{"load", "what it was"}}
-	staged := map[string]string{}
-	for _, s := range slices.Backward(d.Report.Scenarios) {
-		p := s.Parameters
-		stages := words(on(p.Combining, "combining"), on(p.Memory, "memory"), on(p.Leases, "leases"))
+	for _, s := range d.Report.Scenarios {
 		if slices.ContainsFunc(d.Report.Scenarios, func(plain result.Scenario) bool { return plain.Name == s.StagesOf }) {
-			staged[s.StagesOf] = "; then with " + stages
 			continue
 		}
-		requests := format.Plural(int64(p.Callers), "caller")
-		if p.Loop == "open" {
-			requests = p.Arrivals + " arrivals, " + format.Number(p.RPS) + "/s"
-			for i, phase := range p.Phases {
-				requests += on(i == 0, ": ") + on(i > 0, ", then ") + rate(phase) + " for " + format.Seconds(phase.Seconds)
-			}
-		}
-		t.Rows = append(t.Rows, []string{s.Title, words(
-			requests, format.Plural(int64(p.Instances), "instance")+" of "+format.Plural(int64(p.Conns), "connection"),
-			format.Plural(int64(p.Keys), "key")+on(p.Distribution == "zipf", fmt.Sprintf(" (zipf %g)", p.Exponent)), p.Limit,
-			on(p.Cost > 1, fmt.Sprintf("%d tokens a request", p.Cost)), on(len(p.Costs) > 1, "others more or fewer"),
-			format.Seconds(p.DurationSeconds), p.Durability+" durability", stages,
-			on(p.AddedLatencySeconds > 0, "round trips take "+format.Seconds(p.AddedLatencySeconds)+" more"),
-		) + staged[s.Name]})
+		staged := slices.ContainsFunc(d.Report.Scenarios, func(other result.Scenario) bool { return other.StagesOf == s.Name })
+		t.Rows = append(t.Rows, []string{s.Title, s.Words() + on(staged, "; then with the default stages of a Limiter")})
 	}
-	slices.Reverse(t.Rows)
 	return t
-}
-
-func rate(p result.Phase) string {
-	return on(p.From != p.To, format.Number(p.From)+" to ") + format.Number(p.To) + "/s"
 }
 
 // on is the text, if it applies.
@@ -160,11 +123,6 @@ func on(applies bool, text string) string {
 	return ""
 }
 
-// words that are not empty, in a row.
-func words(parts ...string) string {
-	return strings.Join(slices.DeleteFunc(parts, func(part string) bool { return part == "" }), ", ")
-}
-
 // Where it was run.
 func (d document) Where() table {
 	r := d.Report
@@ -172,10 +130,9 @@ func (d document) Where() table {
 	for _, name := range slices.Sorted(maps.Keys(r.Server.Settings)) {
 		settings = append(settings, name+" = "+r.Server.Settings[name])
 	}
-	cpus := format.Plural(int64(r.Client.CPUs), "CPU")
 	server := on(!strings.HasPrefix(r.Server.Source, "PostgreSQL "), "PostgreSQL "+r.Server.Version+", ") + r.Server.Source
 	return table{Rows: [][]string{
 		{"Command", r.Command}, {"Server", server}, {"Settings", strings.Join(settings, ", ")},
-		{"Client", words(r.Client.OS, cpus, "pglimit "+r.Client.Version, r.Client.Go)},
+		{"Client", strings.Join([]string{r.Client.OS, format.Plural(int64(r.Client.CPUs), "CPU"), "pglimit " + r.Client.Version, r.Client.Go}, ", ")},
 	}}
 }

@@ -64,8 +64,10 @@ func (g Group) Row(strategy string) (Row, bool) {
 // which the median of many more runs would lie in about four of five cases: of fewer than five runs all of them, of ten
 // the middle six.
 type Figure struct {
-	Median, Low, High float64
-	Runs              int
+	Median float64 `json:"median"`
+	Low    float64 `json:"low"`
+	High   float64 `json:"high"`
+	Runs   int     `json:"runs"`
 }
 
 // Figure of the row's runs. Those for which of returns NaN are left out.

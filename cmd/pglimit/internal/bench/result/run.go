@@ -76,27 +76,15 @@ type CurvePoint struct {
 	US      float64 `json:"us"`
 }
 
-// Stages says which stages the run had, what each did, and what that came to.
+// Stages says which stages the run had, and what each came to.
 type Stages struct {
-	Combining             bool    `json:"combining"`
-	Memory                bool    `json:"memory"`
-	Leases                bool    `json:"leases"`
-	RoundTripsPerDecision float64 `json:"round_trips_per_decision"` // calls of the strategy, those for leases included
-	RememberedRatio       float64 `json:"remembered_ratio"`         // decisions from the memory of denials
-	LeasedRatio           float64 `json:"leased_ratio"`             // decisions from a lease
-	CallersPerRoundTrip   float64 `json:"callers_per_round_trip"`
-	RequestsPerRoundTrip  float64 `json:"requests_per_round_trip"` // identical requests of several callers are one
-	Remembered            int64   `json:"remembered"`
-	Leased                int64   `json:"leased"`
-	Decided               int64   `json:"decided"` // by Postgres
-	RoundTrips            int64   `json:"round_trips"`
-	Requests              int64   `json:"requests"`
-	LeaseTrips            int64   `json:"lease_trips"`
-	LeasedTokens          int64   `json:"leased_tokens"`
-	UnspentTokens         int64   `json:"unspent_tokens"` // of the leased tokens
-	PassedOnTokens        int64   `json:"passed_on_tokens"`
-	GivenBackTokens       int64   `json:"given_back_tokens"`
-	LostTokens            int64   `json:"lost_tokens"`
+	Combining            bool    `json:"combining"`
+	Memory               bool    `json:"memory"`
+	Leases               bool    `json:"leases"`
+	RememberedRatio      float64 `json:"remembered_ratio"` // decisions from the memory of denials
+	LeasedRatio          float64 `json:"leased_ratio"`     // decisions from a lease
+	CallersPerRoundTrip  float64 `json:"callers_per_round_trip"`
+	RequestsPerRoundTrip float64 `json:"requests_per_round_trip"` // identical requests of several callers are one
 }
 
 // Audit is the verdict on what the callers were told.

@@ -1,12 +1,13 @@
 package text
 
 import (
+	"cmp"
 	"fmt"
-	"math"
 	"slices"
 
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/compare"
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/format"
+	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/metric"
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/result"
 )
 
@@ -47,7 +48,7 @@ func Capacity(r result.Report) string {
 		}
 		rows = append(rows, row)
 	}
-	return paragraphs(append([]string{clip(place(r))}, loadLines(r.Scenarios[0].Parameters)...), grid(head, rows), wrap(fmt.Sprintf(
+	return paragraphs(append([]string{clip(place(r))}, loadLines(r.Scenarios[0])...), grid(head, rows), wrap(fmt.Sprintf(
 		"arrivals/s: the highest rate at which p99 stays under %s, and all arrivals are served. The numbers of callers: decisions/s in a closed loop.",
 		format.Micros(r.Capacity[0].P99Bound)), 0))
 }
@@ -59,8 +60,8 @@ func Compare(c compare.Comparison) string {
 	for _, pair := range c.Pairs {
 		rows = append(rows, []string{pair.Strategy + ", " + pair.Title})
 		for _, f := range pair.Figures {
-			tally[f.Judge()]++
-			rows = append(rows, []string{"  " + f.Name, written(f, f.Old), written(f, f.New), format.Number(f.Ratio), f.Judge()})
+			tally[f.Verdict]++
+			rows = append(rows, []string{"  " + f.Name, written(f.Metric, f.Old), written(f.Metric, f.New), format.Number(f.Ratio), cmp.Or(f.Verdict, "-")})
 		}
 	}
 	said := fmt.Sprintf("%s better, %s worse, %s noise: the rounds overlap, or single runs differ by less than 15 %%",
@@ -82,17 +83,9 @@ func Compare(c compare.Comparison) string {
 	return paragraphs(wrap(said, 0), differs, grid([]string{"", "old", "new", "new/old", ""}, rows), only)
 }
 
-// written is a median, and by how much the rounds differ from it.
-func written(f compare.Figure, s compare.Summary) string {
-	if s.Runs == 0 {
+func written(m metric.Metric, f result.Figure) string {
+	if f.Runs == 0 {
 		return format.Unknown
 	}
-	text := format.Number(s.Median)
-	if f.Unit == compare.Latency {
-		text = format.Micros(s.Median)
-	}
-	if spread := result.Figure(s).Spread(); spread > 0 {
-		text += fmt.Sprintf(" ±%.0f%%", math.Ceil(50*spread))
-	}
-	return text
+	return m.Median(f)
 }

@@ -34,7 +34,7 @@ func Screen(r result.Report, left string) string {
 	said := wrap(strings.Join(a.Sentences, " "), 0)
 	top := []string{clip(place(r) + rounds(r))}
 	if len(a.Loads) == 1 {
-		top = append(top, loadLines(r.Groups()[0].Scenario.Parameters)...)
+		top = append(top, loadLines(r.Groups()[0].Scenario)...)
 	}
 	parts := [][]string{top, table, append(audit, said...), wrap(left, 0)}
 	for ; strings.Count(paragraphs(parts...), "\n") > Height && len(parts) > 1; parts = parts[:len(parts)-1] { // without empty lines

@@ -30,7 +30,7 @@ func (like shape) total(run *result.Run, wal, deadlocks, failed int64) {
 
 	run.Stages = result.Stages{
 		Combining: like.stages, Memory: like.stages, Leases: like.stages,
-		RoundTripsPerDecision: like.trips, RememberedRatio: like.remembered,
+		RememberedRatio: like.remembered,
 	}
 	audit := &result.Audit{
 		Audited: run.Decisions, AuditedGrants: run.Allowed, AuditedDenials: run.Denied,
