@@ -73,6 +73,6 @@ func benchJudges(t *testing.T, c cli) {
 func benchFindsTheCapacity(t *testing.T, c cli) {
 	c, pool := c.onMigrated(t)
 	c.run(t, "bench", "capacity", "--output", "json", "--strategies", "token_bucket", "--duration", "300ms", "--set", "warmup=0s", "--set", "conns=4", "--p99", "10s", "--callers", "8").
-		exits(t, 0).prints(t, `"capacity":`, `"sweep":`, `"probes":`)
+		exits(t, 0).prints(t, `"capacity":`, `"probes":`)
 	benchLeftNothing(t, pool)
 }

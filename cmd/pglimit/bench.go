@@ -169,9 +169,6 @@ func (a *app) printBench(r result.Report, b *benchFlags) error {
 		return r.Write(a.stdout)
 	}
 	printed := text.Screen(r, leftOut(r, b))
-	if len(r.Capacity) > 0 {
-		printed = text.Capacity(r)
-	}
 	if b.details {
 		printed += "\n" + text.Details(r)
 	}
@@ -182,12 +179,12 @@ func (a *app) printBench(r result.Report, b *benchFlags) error {
 // leftOut names the strategies that were not run, and says how to have them and the rest.
 func leftOut(r result.Report, b *benchFlags) (line string) {
 	left := slices.DeleteFunc(strategyNames(), func(name string) bool {
-		return slices.ContainsFunc(r.Runs, func(run result.Run) bool { return run.Strategy == name })
+		return slices.Contains(r.Strategies(), name)
 	})
 	if len(left) > 0 {
 		line = "Not run: " + strings.Join(left, ", ") + " (--strategies all). "
 	}
-	if !b.details {
+	if !b.details && len(r.Runs) > 0 {
 		line += "--details prints all figures, --report FILE.html draws them."
 	}
 	return line
@@ -215,9 +212,7 @@ func complaints(r result.Report, conditions []gate.Condition) (all []string) {
 		if found.Rate == 0 {
 			all = append(all, fmt.Sprintf("%s kept p99 under %v at no rate", found.Strategy, time.Duration(1000*found.P99Bound)))
 		}
-		for _, p := range slices.Concat(found.Sweep, found.Probes) {
-			tooMany(found.Strategy, "capacity", p.OverTokens)
-		}
+		tooMany(found.Strategy, "capacity", found.OverTokens())
 	}
 	for _, c := range conditions {
 		all = append(all, c.Check(r)...)

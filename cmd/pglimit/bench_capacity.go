@@ -16,11 +16,11 @@ import (
 const benchCapacityLong = `Find how much each strategy can do here: the highest rate of arrivals at which
 the 99th percentile of latency stays under a bound.
 
-First closed loops of 1 to --callers callers show about how much there is to be
-had. Then it bisects: requests arrive on a schedule, and latency counts from
-when they were due. A rate is kept if p99 stays under --p99, at most 1 % of the
-requests fail, and the answers keep up with the arrivals. It is given up when
-two probes of --duration in a row have failed at it.
+First a closed loop shows about how much there is to be had. Then it bisects:
+requests arrive on a schedule, and latency counts from when they were due. A
+rate is kept if p99 stays under --p99, at most 1 % of the requests fail, and the
+answers keep up with the arrivals. It is given up when two probes of --duration
+in a row have failed at it.
 
 Exit codes: 0 done, 1 a strategy granted too much or kept the bound at no
 rate, 2 failed, 130 ended by Ctrl-C (what was measured so far is printed).`
@@ -44,9 +44,6 @@ func newBenchCapacityCommand(a *app) *cobra.Command {
 			c := bench.CapacityConfig{P99: p99}
 			if c.Config, err = b.config(cmd.Flags()); err != nil {
 				return usagef(cmd, "%v", err)
-			}
-			for n := 1; n <= c.Scenarios[0].Callers; n *= 4 {
-				c.Callers = append(c.Callers, n)
 			}
 			if err := c.Validate(); err != nil {
 				return usagef(cmd, "%v", err)

@@ -75,16 +75,14 @@ func TestBenchComplainsOfConditions(t *testing.T) {
 
 func TestCapacityComplains(t *testing.T) {
 	t.Parallel()
-	exact := []result.CapacityPoint{{Verdict: "exact"}, {Verdict: "exact"}}
-	wrong := []result.CapacityPoint{{Verdict: "exact"}, {Verdict: "OVER by 4", OverTokens: 4}}
+	exact, wrong := []result.Probe{{}, {}}, []result.Probe{{}, {OverTokens: 4}}
 	for name, c := range map[string]struct {
 		found result.Capacity
 		want  string
 	}{
-		"well":                       {result.Capacity{Rate: 10, Sweep: exact, Probes: exact}, ""},
-		"too much, with all callers": {result.Capacity{Rate: 10, Sweep: wrong, Probes: exact}, "upsert, capacity: granted 4 tokens too many"},
-		"too much, at a rate":        {result.Capacity{Rate: 10, Sweep: exact, Probes: wrong}, "upsert, capacity: granted 4 tokens too many"},
-		"never fast":                 {result.Capacity{Sweep: exact}, "upsert kept p99 under 5ms at no rate"},
+		"well":       {result.Capacity{Rate: 10, Probes: exact}, ""},
+		"too much":   {result.Capacity{Rate: 10, Probes: wrong}, "upsert, capacity: granted 4 tokens too many"},
+		"never fast": {result.Capacity{Probes: exact}, "upsert kept p99 under 5ms at no rate"},
 	} {
 		c.found.Strategy, c.found.P99Bound = "upsert", 5000
 		if said := strings.Join(complaints(result.Report{Capacity: []result.Capacity{c.found}}, nil), "\n"); said != c.want {

@@ -9,12 +9,11 @@ import (
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/scenario"
 )
 
-// CapacityConfig says what [Capacity] looks for. Its only scenario is the load, whose callers and rate are varied.
+// CapacityConfig says what [Capacity] looks for. Its only scenario is the load, whose rate is varied.
 type CapacityConfig struct {
 	Config
 
-	P99     time.Duration // the bound
-	Callers []int         // of the sweep, fewest first
+	P99 time.Duration // the bound
 }
 
 // The conditions for a probe of an arrival rate, besides the bound.
@@ -23,10 +22,10 @@ const (
 	mostFailed  = 0.01 // of the requests
 )
 
-// The search ends when the rate is known to this share of it, or after that many probes.
+// The search ends when the rate is known to this share of it, or after that many rates.
 const (
 	closeEnough = 0.05
-	maxProbes   = 16
+	maxRates    = 12
 )
 
 // Validate returns an error that names the flag, its value and what is allowed.
@@ -34,21 +33,11 @@ func (c CapacityConfig) Validate() error {
 	if c.P99 < 100*time.Microsecond || c.P99 > longestLatency {
 		return fmt.Errorf("--p99 is %v: it must be from 100µs to %v", c.P99, longestLatency)
 	}
-	for _, s := range c.Scenarios {
-		for _, callers := range c.Callers {
-			s.Callers = callers
-			s.Instances = min(s.Instances, callers)
-			if err := s.Validate(); err != nil {
-				return err
-			}
-		}
-	}
 	return c.Config.Validate()
 }
 
 // Capacity finds for each strategy the highest rate of arrivals at which the 99th percentile of latency stays under a
-// bound. First it tries different numbers of callers in a closed loop, which gives a rough maximum. Then it bisects
-// between zero and the lowest rate that was too much.
+// bound. It begins with half of what a closed loop makes, doubles that until it is too much, and then bisects.
 //
 // Each probe is short, and machines are noisy: a rate is given up only after two probes in a row have failed at it.
 func Capacity(ctx context.Context, place Place, c CapacityConfig, progress func(Progress)) (result.Report, error) {
@@ -73,55 +62,35 @@ func Capacity(ctx context.Context, place Place, c CapacityConfig, progress func(
 }
 
 func (b *bench) search(ctx context.Context, c CapacityConfig, s scenario.Scenario, subject scenario.Subject, found *result.Capacity) error {
-	number, of := 0, len(c.Callers)+maxProbes
-	point := func(s scenario.Scenario) (result.CapacityPoint, result.Run, error) {
-		number++
-		run, _, err := b.run(ctx, job{s, subject, 1}, Progress{Scenario: "capacity", Strategy: subject.Strategy.Name(), Number: number, Of: of})
-		p := result.CapacityPoint{
-			DecisionsPerSecond: run.DecisionsPerSecond, P50: run.Latency.P50, P99: run.Latency.P99,
-			FailedShare: round(run.FailedShare(), 6), Verdict: run.Verdict(),
+	probe := func(rate float64) (result.Probe, error) {
+		s.Phases = []scenario.Phase{{From: rate, To: rate, Length: s.Length()}}
+		number := Progress{Scenario: "capacity", Strategy: subject.Strategy.Name(), Number: len(found.Probes) + 1, Of: 1 + 2*maxRates}
+		run, _, err := b.run(ctx, job{s, subject, 1}, number)
+		if err == nil {
+			err = ctx.Err() // a run that ended sooner shows nothing
+		}
+		p := result.Probe{
+			Rate: round(rate, 1), DecisionsPerSecond: run.DecisionsPerSecond, P99: run.Latency.P99, FailedShare: round(run.FailedShare(), 6),
 		}
 		if run.Over() {
 			p.OverTokens = run.Audit.OverTokens
 		}
-		return p, run, err
+		p.Kept = rate > 0 && p.P99 > 0 && p.P99 < found.P99Bound && p.FailedShare <= mostFailed && served(run, c.P99)
+		if err == nil {
+			found.Probes = append(found.Probes, p)
+		}
+		return p, err
 	}
-
-	most, kept := 0.0, 0.0
-	for _, callers := range c.Callers {
-		closed := s
-		closed.Callers, closed.Instances = callers, min(s.Instances, callers)
-		closed.Phases = []scenario.Phase{{Length: s.Length()}}
-		p, _, err := point(closed)
-		if err != nil || ctx.Err() != nil {
-			return err
-		}
-		p.Callers = callers
-		found.Sweep = append(found.Sweep, p)
-		most = max(most, p.DecisionsPerSecond)
-		if p.P99 < found.P99Bound {
-			kept = max(kept, p.DecisionsPerSecond)
-		}
+	closed, err := probe(0)
+	if err != nil || closed.DecisionsPerSecond == 0 {
+		return err
 	}
-
-	if kept == 0 || kept == most { // the sweep does not say where to begin
-		kept = most / 2
-	}
-	return highestRate(kept, most, func(rate float64) (kept, goOn bool, err error) {
-		open := s
-		open.Phases = []scenario.Phase{{From: rate, To: rate, Length: s.Length()}}
-		p, run, err := point(open)
-		if err != nil || ctx.Err() != nil {
-			return false, false, err
-		}
-		p.Rate = round(rate, 1)
-		p.Kept = p.P99 > 0 && p.P99 < found.P99Bound && p.FailedShare <= mostFailed && served(run, c.P99)
-		found.Probes = append(found.Probes, p)
-		if p.Kept {
-			found.Rate = p.Rate
-		}
-		return p.Kept, rate <= scenario.MaxRPS/2, nil
+	found.Rate, err = highestRate(closed.DecisionsPerSecond/2, func(rate float64) (kept bool, err error) {
+		p, err := probe(rate)
+		return p.Kept, err
 	})
+	found.Rate = round(found.Rate, 1)
+	return err
 }
 
 // served says whether the answers kept up with the arrivals. Actual arrivals are counted: at 100 per second, one in
@@ -136,38 +105,33 @@ func served(run result.Run, bound time.Duration) bool {
 	return run.DecisionsPerSecond*run.Seconds >= leastServed*arrived-underWay
 }
 
-// highestRate bisects between zero and the lowest rate that was not kept. It starts at most. If that is kept there is
-// more, as with too few callers in the sweep.
-func highestRate(begin, most float64, probe func(rate float64) (kept, goOn bool, err error)) error {
-	low, high, tooMuch, again := 0.0, most, false, false
-	rate := begin
-	for range maxProbes {
-		if rate == 0 || tooMuch && high-low <= closeEnough*high {
-			return nil
+// highestRate doubles the rate until it is too much, and then bisects. It returns 0 if none was kept.
+func highestRate(rate float64, probe func(rate float64) (kept bool, err error)) (highest float64, err error) {
+	tooMuch := 0.0
+	for range maxRates {
+		if rate > scenario.MaxRPS {
+			return highest, nil
 		}
-		kept, goOn, err := probe(rate)
-		if err != nil || !goOn {
-			return err
+		kept, err := probe(rate)
+		if err == nil && !kept {
+			kept, err = probe(rate)
+		}
+		if err != nil {
+			return highest, err
+		}
+		if kept {
+			highest = rate
+		} else {
+			tooMuch = rate
 		}
 		switch {
-		case !kept && !again:
-			again = true
-			continue
-		case kept:
-			low = rate
+		case tooMuch == 0:
+			rate *= 2
+		case tooMuch-highest <= closeEnough*tooMuch:
+			return highest, nil
 		default:
-			high, tooMuch = rate, true
-		}
-		again = false
-		switch {
-		case tooMuch:
-			rate = (low + high) / 2
-		case low < high:
-			rate = high
-		default:
-			high *= 2
-			rate = high
+			rate = (highest + tooMuch) / 2
 		}
 	}
-	return nil
+	return highest, nil
 }

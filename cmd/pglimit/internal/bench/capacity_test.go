@@ -1,33 +1,43 @@
 package bench
 
 import (
+	"errors"
 	"testing"
 	"time"
 
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/result"
+	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/scenario"
 )
 
-// The search ends close to the highest rate, also where the sweep saw far less or more.
+// The search ends close to the highest rate, also where it begins far below or above it.
 func TestCapacitySearchEndsAtTheHighestRate(t *testing.T) {
 	t.Parallel()
-	for _, c := range []struct{ begin, most, highest float64 }{
-		{5000, 10_000, 8000}, {5000, 10_000, 9990}, {9000, 10_000, 500}, {1000, 2000, 17_000}, {5000, 10_000, 10_500},
-	} {
-		best, probes := 0.0, 0
-		err := highestRate(c.begin, c.most, func(rate float64) (kept, goOn bool, err error) {
-			probes++
-			if kept = rate <= c.highest; kept {
-				best = max(best, rate)
-			}
-			return kept, true, nil
+	for _, c := range []struct{ begin, highest float64 }{{5000, 8000}, {5000, 9990}, {9000, 500}, {1000, 17_000}, {5000, 5000}, {100, 0}} {
+		unlucky := map[float64]bool{} // each rate fails once
+		found, err := highestRate(c.begin, func(rate float64) (kept bool, err error) {
+			kept = rate <= c.highest && unlucky[rate]
+			unlucky[rate] = true
+			return kept, nil
 		})
-		if err != nil || best > c.highest || best < 0.9*c.highest || probes > maxProbes {
-			t.Errorf("%+v: found %v with %d probes", c, best, probes)
+		if err != nil || found > c.highest || found < 0.9*c.highest {
+			t.Errorf("%+v: found %v, %v", c, found, err)
 		}
 	}
-	if err := highestRate(0, 0, func(float64) (kept, goOn bool, err error) {
-		t.Error("nothing was decided in the sweep, and it probes")
-		return false, false, nil
+	stop := errors.New("stop")
+	found, err := highestRate(100, func(rate float64) (kept bool, err error) {
+		if rate > 200 {
+			return false, stop
+		}
+		return true, nil
+	})
+	if found != 200 || !errors.Is(err, stop) {
+		t.Errorf("found %v, %v; want what was kept before it stopped", found, err)
+	}
+	if _, err := highestRate(scenario.MaxRPS/2, func(rate float64) (kept bool, err error) {
+		if rate > scenario.MaxRPS {
+			t.Errorf("it probes %v", rate)
+		}
+		return true, nil
 	}); err != nil {
 		t.Error(err)
 	}

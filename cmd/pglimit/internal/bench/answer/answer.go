@@ -12,7 +12,6 @@ package answer
 
 import (
 	"math"
-	"slices"
 	"strings"
 
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/result"
@@ -26,14 +25,11 @@ type Answer struct {
 	// Take is the strategy to take, Next the one after it. Empty: none can be recommended, or there is no other.
 	Take, Next string
 
-	// Close: nothing decides between Take and Next. Take is the default then.
-	Close bool
+	// Headline and Because are a sentence each, the first without its full stop. Because has the figures that decide,
+	// and what speaks against the strategy. Both may be empty.
+	Headline, Because string
 
-	Headline  string   // one line, without a full stop
-	Sentences []string // at most two: the figure that decides, and what speaks against it
-
-	// Noisy is not empty if rounds lie too far apart for an answer: it says so, and what to do. Take is empty then.
-	Noisy string
+	Noisy bool // rounds lie too far apart for an answer. Take is empty then
 
 	Faults []string // a phrase for each strategy with a fault: "upsert, hot key: 2 % failed; and 1 other load"
 	Audit  Audit
@@ -51,11 +47,9 @@ type Audit struct {
 
 // Of the report.
 func Of(r result.Report) Answer {
-	a := Answer{Audit: auditOf(r.Runs)}
-	for _, run := range r.Runs {
-		if !slices.Contains(a.Strategies, run.Strategy) {
-			a.Strategies = append(a.Strategies, run.Strategy)
-		}
+	a := Answer{Strategies: r.Strategies(), Audit: auditOf(r.Runs)}
+	if len(r.Capacity) > 0 {
+		a.Loads = append(a.Loads, capacityLoad(r.Capacity))
 	}
 	for _, g := range r.Groups() {
 		a.Loads = append(a.Loads, loadOf(g, a.Strategies))
@@ -63,10 +57,7 @@ func Of(r result.Report) Answer {
 	for _, l := range a.Loads {
 		l.mark(a.eligible())
 	}
-	switch {
-	case len(r.Capacity) > 0:
-		a.ofCapacity(r.Capacity)
-	case len(a.Loads) > 0:
+	if len(a.Loads) > 0 {
 		a.choose()
 	}
 	return a
@@ -89,9 +80,9 @@ func auditOf(runs []result.Run) (sum Audit) {
 	return sum
 }
 
-// Published says that the strategy is one of the write-up's statements: they run for comparison, and are never
+// published says that the strategy is one of the write-up's statements: they run for comparison, and are never
 // recommended beside others.
-func Published(strategy string) bool { return strings.HasPrefix(strategy, "published_") }
+func published(strategy string) bool { return strings.HasPrefix(strategy, "published_") }
 
 // fewRounds is the number of rounds below which a range says little: those of two rounds each do not overlap in one
 // case of three by chance.

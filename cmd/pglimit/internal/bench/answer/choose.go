@@ -3,12 +3,10 @@ package answer
 import (
 	"cmp"
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/format"
-	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/result"
 )
 
 // Default is the strategy to take where the figures do not decide: it takes any limit, in one round trip.
@@ -19,15 +17,12 @@ const tooFarApart = 0.5
 
 func (a *Answer) choose() {
 	a.nameFaults()
-	if a.Noisy = a.noise(); a.Noisy != "" {
-		a.Headline = "No answer: the rounds lie too far apart"
-		a.Sentences = []string{a.Noisy}
+	if a.noise(); a.Noisy {
 		return
 	}
 	ranked := a.ranked()
 	if len(ranked) == 0 {
 		a.Headline = "No strategy can be recommended: all had faults"
-		a.Sentences = []string{a.Headline + "."}
 		return
 	}
 	if a.Take = ranked[0]; len(ranked) > 1 {
@@ -39,11 +34,12 @@ func (a *Answer) choose() {
 	if len(a.Strategies) == 1 {
 		a.Headline = "Only " + a.Take + " was run"
 	}
-	a.Sentences = []string{a.Headline + ".", a.only()}
+	l := a.Loads[0]
+	a.Because = fmt.Sprintf("It made %s in %q, with a p99 of %s.", l.words(a.Take), l.Scenario.Title, format.Micros(l.Cell(a.Take).P99.Median))
 }
 
 // noise says that rounds lie too far apart in most cells.
-func (a *Answer) noise() string {
+func (a *Answer) noise() {
 	cells, apart := 0, 0
 	for _, l := range a.Loads {
 		for _, c := range l.Cells {
@@ -55,19 +51,19 @@ func (a *Answer) noise() string {
 			}
 		}
 	}
-	if 2*apart <= cells {
-		return ""
+	if a.Noisy = 2*apart > cells; a.Noisy {
+		a.Headline = "No answer: the rounds lie too far apart"
+		a.Because = fmt.Sprintf("In %d of %d cells they differ by more than half: something else uses this machine, so the "+
+			"figures do not say which strategy is faster. Run it again when the machine is quiet, or with --repeat 10.", apart, cells)
 	}
-	return fmt.Sprintf("In %d of %d cells the rounds differ by more than half: something else uses this machine, so the "+
-		"figures do not say which strategy is faster. Run it again when the machine is quiet, or with --repeat 10.", apart, cells)
 }
 
 // eligible are the strategies that may be recommended.
 func (a *Answer) eligible() (names []string) {
-	ours := slices.ContainsFunc(a.Strategies, func(name string) bool { return !Published(name) })
+	ours := slices.ContainsFunc(a.Strategies, func(name string) bool { return !published(name) })
 	for _, name := range a.Strategies {
 		faulty := slices.ContainsFunc(a.Loads, func(l Load) bool { return l.Cell(name).Faulty })
-		if !faulty && (!ours || !Published(name)) {
+		if !faulty && (!ours || !published(name)) {
 			names = append(names, name)
 		}
 	}
@@ -77,21 +73,14 @@ func (a *Answer) eligible() (names []string) {
 // ranked are the eligible strategies, the one to take first.
 func (a *Answer) ranked() []string {
 	names := a.eligible()
-	slices.SortStableFunc(names, func(x, y string) int {
-		ahead, other := a.ahead(x), a.ahead(y)
-		if ahead == other && (x == Default || y == Default) {
-			return cmp.Compare(second(y == Default), second(x == Default)) // the default goes first
+	rank := func(name string) int {
+		if name == Default { // it goes first among equals
+			return 2*a.ahead(name) + 1
 		}
-		return cmp.Compare(other, ahead)
-	})
-	return names
-}
-
-func second(is bool) int {
-	if is {
-		return 1
+		return 2 * a.ahead(name)
 	}
-	return 0
+	slices.SortStableFunc(names, func(x, y string) int { return cmp.Compare(rank(y), rank(x)) })
+	return names
 }
 
 // ahead is in how many loads the strategy is the best or too close to it.
@@ -106,43 +95,47 @@ func (a *Answer) ahead(strategy string) (n int) {
 
 // say which of two or more to take, and the figures that decide.
 func (a *Answer) say(ranked []string) {
-	most := Load{}
-	behind := Load{}
+	var most, behind Load
 	lead, least := 1.0, 1.0
 	for _, l := range a.Loads {
-		take, next := l.Cell(a.Take), l.Cell(a.Next)
-		if ratio := l.Ratio(a.Take, a.Next); ratio > lead && !TooClose(take.Figure, next.Figure) {
+		take, next, best := l.Cell(a.Take), l.Cell(a.Next), l.Best()
+		if ratio := l.ratio(take, next); ratio > lead && !TooClose(take.Figure, next.Figure) {
 			most, lead = l, ratio
 		}
-		if best := l.best(ranked); take.Ran && !take.Best && !take.Close && l.Ratio(a.Take, best) < least {
-			behind, least = l, l.Ratio(a.Take, best)
+		if ratio := l.ratio(take, best); !take.Best && !take.Close && ratio < least {
+			behind, least = l, ratio
 		}
 	}
-	record := fmt.Sprintf("Take %s: it is the best or too close to call in %d of %s", a.Take, a.ahead(a.Take), format.Plural(int64(len(a.Loads)), "load"))
-	figures := fmt.Sprintf("%s beside %s of %s, the next", most.Words(a.Take), most.Words(a.Next), a.Next)
-	switch {
-	case lead == 1 && least == 1:
-		a.Close = true
+	if lead == 1 && least == 1 {
 		a.Headline = "Too close to call between " + strings.Join(a.alike(ranked), ", ")
-		a.Sentences = []string{a.Headline + ".", "Nothing measured here decides: take " + a.Take + a.why() + "."}
+		a.Because = "Nothing measured here decides: take " + a.Take
+		if a.Take == Default {
+			a.Because += ", the default, which takes any limit in one round trip"
+		}
+		a.Because += "."
 		return
-	case lead == 1:
-		a.Headline = "Take " + a.Take
-		a.Sentences = []string{record + "."}
-	case len(a.Loads) == 1:
-		a.Headline = "For this load take " + a.Take + a.by(most, lead)
-		a.Sentences = []string{fmt.Sprintf("For this load take %s: %s.", a.Take, figures)}
-	default:
-		a.Headline = "Take " + a.Take + a.by(most, lead)
-		a.Sentences = []string{fmt.Sprintf("%s, and furthest ahead in %q: %s.", record, most.Scenario.Title, figures)}
+	}
+	a.Headline = "Take " + a.Take
+	a.Because = fmt.Sprintf("It is the best or too close to call in %d of %d loads", a.ahead(a.Take), len(a.Loads))
+	if lead > 1 {
+		beside := "the " + most.Unit + " of "
+		if most.Unit == Latency {
+			beside = "as fast at p99 as "
+		}
+		times, figures := format.Times(lead), fmt.Sprintf("%s beside %s", most.words(a.Take), most.words(a.Next))
+		if len(a.Loads) == 1 {
+			a.Because = "It has " + figures
+		} else {
+			times = "up to " + times
+			a.Because += fmt.Sprintf("; furthest ahead in %q, with %s", most.Scenario.Title, figures)
+		}
+		a.Headline += fmt.Sprintf(": %s %s%s, the next best", times, beside, a.Next)
 	}
 	if least < 1 {
-		best := behind.best(ranked)
-		a.Sentences = append(a.Sentences, fmt.Sprintf("It is furthest behind in %q: %s beside %s of %s.",
-			behind.Scenario.Title, behind.Words(a.Take), behind.Words(best), best))
-	} else {
-		a.Sentences = append(a.Sentences, "No other is clearly ahead of it in any load.")
+		best := behind.Best().Strategy
+		a.Because += fmt.Sprintf("; furthest behind in %q, with %s beside %s of %s", behind.Scenario.Title, behind.words(a.Take), behind.words(best), best)
 	}
+	a.Because += "."
 }
 
 // alike are the strategies as good as the one to take.
@@ -154,68 +147,11 @@ func (a *Answer) alike(ranked []string) []string {
 	})
 }
 
-func (a *Answer) why() string {
-	if a.Take == Default {
-		return ", the default, which takes any limit in one round trip"
-	}
-	return ""
-}
-
-// only says the figures of the only strategy.
-func (a *Answer) only() string {
-	l := a.Loads[0]
-	text := fmt.Sprintf("It made %s in %q", l.Words(a.Take), l.Scenario.Title)
-	if l.Unit != Latency {
-		text += fmt.Sprintf(", with a p99 of %s", format.Micros(l.Cell(a.Take).P99.Median))
-	}
-	return text + "."
-}
-
-// best of the named strategies under the load.
-func (l Load) best(names []string) (best string) {
-	for _, name := range names {
-		if c := l.Cell(name); c.Figure.Runs > 0 && (best == "" || l.better(c, l.Cell(best))) {
-			best = name
-		}
-	}
-	return best
-}
-
-// Words are the figure of a strategy with its unit: 19,208 grants/s.
-func (l Load) Words(strategy string) string {
+// words are the figure of a strategy with its unit: 19,208 grants/s.
+func (l Load) words(strategy string) string {
 	figure := l.Cell(strategy).Figure.Median
 	if l.Unit == Latency {
 		return "a p99 of " + format.Micros(figure)
 	}
 	return format.Number(figure) + " " + l.Unit
-}
-
-// by how much the strategy to take is ahead of the next under the load.
-func (a *Answer) by(l Load, ratio float64) string {
-	if l.Unit == Latency {
-		return fmt.Sprintf(": %s the p99 of %s, the next best", format.Times(1/ratio), a.Next)
-	}
-	upTo := ""
-	if len(a.Loads) > 1 {
-		upTo = "up to "
-	}
-	return fmt.Sprintf(": %s%s the %s of %s, the next best", upTo, format.Times(ratio), l.Unit, a.Next)
-}
-
-func (a *Answer) ofCapacity(found []result.Capacity) {
-	exact := slices.DeleteFunc(slices.Clone(found), func(c result.Capacity) bool {
-		over := func(p result.CapacityPoint) bool { return p.OverTokens > 0 }
-		return slices.ContainsFunc(c.Sweep, over) || slices.ContainsFunc(c.Probes, over)
-	})
-	if len(exact) == 0 {
-		a.Headline = "No strategy can be recommended: all had faults"
-		return
-	}
-	best := slices.MaxFunc(exact, func(x, y result.Capacity) int { return cmp.Compare(x.Rate, y.Rate) })
-	if best.Rate == 0 || math.IsNaN(best.Rate) {
-		a.Headline = "No strategy kept p99 under " + format.Micros(best.P99Bound)
-		return
-	}
-	a.Take = best.Strategy // and nothing else is to be said
-	a.Headline = fmt.Sprintf("%s keeps p99 under %s up to the highest rate, %s/s", best.Strategy, format.Micros(best.P99Bound), format.Number(best.Rate))
 }

@@ -15,8 +15,9 @@ const (
 	Grants    = "grants/s"
 	Denials   = "denials/s"
 	Decisions = "decisions/s"
-	Latency   = "p99"    // of an open loop, whose rate is given. Microseconds, the least is best
-	Granted   = "tokens" // of the write-up's experiment: granted, which may be at most Scenario.AtMost
+	Latency   = "p99"        // of an open loop, whose rate is given. Microseconds, the least is best
+	Arrivals  = "arrivals/s" // that were kept, of a search for the highest rate
+	Granted   = "tokens"     // of the write-up's experiment: granted, which may be at most Scenario.AtMost
 )
 
 // Load is a row of the answer.
@@ -110,6 +111,38 @@ func (l Load) p99(run result.Run) float64 {
 	return latency.Known(latency.P99)
 }
 
+// capacityLoad is the load of a search for the highest rate.
+func capacityLoad(found []result.Capacity) Load {
+	l := Load{Scenario: result.Scenario{Title: "kept, p99 under " + format.Micros(found[0].P99Bound)}, Unit: Arrivals}
+	for _, f := range found {
+		c := Cell{Strategy: f.Strategy, Ran: true, Figure: result.Figure{Median: f.Rate, Low: f.Rate, High: f.Rate, Runs: 1}}
+		for _, p := range f.Probes {
+			if p.Kept && p.Rate == f.Rate {
+				c.P99 = result.Figure{Median: p.P99, Low: p.P99, High: p.P99, Runs: 1}
+			}
+		}
+		if over := f.OverTokens(); over > 0 {
+			c.faults = append(c.faults, "over by "+format.Plural(over, "token"))
+		}
+		if f.Rate == 0 {
+			c.faults = append(c.faults, "at no rate")
+		}
+		c.Faulty = len(c.faults) > 0
+		l.Cells = append(l.Cells, c)
+	}
+	return l
+}
+
+// Best is the cell that is the best of the load. None is: the zero value.
+func (l Load) Best() Cell {
+	for _, c := range l.Cells {
+		if c.Best {
+			return c
+		}
+	}
+	return Cell{}
+}
+
 // mark the best of the eligible strategies, and those that are too close to it.
 func (l Load) mark(eligible []string) {
 	may := func(c *Cell) bool { return c.Ran && slices.Contains(eligible, c.Strategy) }
@@ -137,8 +170,12 @@ func (l Load) better(a, b Cell) bool {
 	return l.ratio(a, b) > 1
 }
 
-// ratio says how many times as good a is as b. NaN: one of them is not known.
+// ratio says how many times as good a is as b under this load: 2 is twice the grants per second, or half the latency.
+// NaN: one of them has no figure.
 func (l Load) ratio(a, b Cell) float64 {
+	if a.Figure.Runs == 0 || b.Figure.Runs == 0 {
+		return math.NaN()
+	}
 	if l.Unit == Latency {
 		a, b = b, a
 	}
@@ -146,16 +183,6 @@ func (l Load) ratio(a, b Cell) float64 {
 		return 1
 	}
 	return a.Figure.Median / b.Figure.Median
-}
-
-// Ratio says how many times as good the strategy is as the other under this load: 2 is twice the grants per second, or
-// half the latency. NaN: one of them has no figure.
-func (l Load) Ratio(strategy, other string) float64 {
-	a, b := l.Cell(strategy), l.Cell(other)
-	if a.Figure.Runs == 0 || b.Figure.Runs == 0 {
-		return math.NaN()
-	}
-	return l.ratio(a, b)
 }
 
 // failed is the share of the row's requests that ended in an error.

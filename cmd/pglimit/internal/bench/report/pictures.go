@@ -57,7 +57,7 @@ var (
 func (d document) which() *figure {
 	f := &figure{Title: "Which, and by how much"}
 	seen := map[string]bool{}
-	for _, l := range d.bars {
+	for _, l := range d.Loads {
 		write := format.Number
 		if l.Unit == answer.Latency {
 			write, seen[answer.Latency] = format.Micros, true
@@ -88,19 +88,22 @@ const best, tied, faulty, contended, rounds = "best", "≈ best", "fault", "cont
 // bar of a strategy beside the best of the load.
 func (d document) bar(l answer.Load, c answer.Cell, write func(float64) string) chart.Bar {
 	b := chart.Bar{Name: c.Strategy, Class: d.class(c.Strategy), Value: write(c.Figure.Median)}
-	whole := slices.IndexFunc(l.Cells, func(c answer.Cell) bool { return c.Best })
+	whole := l.Best()
+	if !whole.Best {
+		whole = l.Cells[0]
+	}
 	share := func(figure float64) float64 {
 		if l.Unit == answer.Latency {
-			return l.Cells[max(whole, 0)].Figure.Median / figure // less is better
+			return whole.Figure.Median / figure // less is better
 		}
-		return figure / l.Cells[max(whole, 0)].Figure.Median
+		return figure / whole.Figure.Median
 	}
 	b.Share, b.Low, b.High = share(c.Figure.Median), share(c.Figure.Low), share(c.Figure.High)
 	b.Mark = format.Percent(b.Share)
 	switch {
 	case c.Faulty:
 		b.Class, b.Mark = "fault", faulty
-	case d.Noisy != "":
+	case d.Noisy:
 	case c.Best:
 		b.Strong, b.Mark = true, best
 	case c.Close:
@@ -246,25 +249,21 @@ func slowest(p result.Point, _, _ float64) float64 { return p.Slowest }
 
 // capacity that was found, if it was looked for.
 func (d document) capacity() *figure {
-	f := &figure{Title: "What it costs", Caption: "A caller waits for its answer, then asks again. Arrivals do not wait."}
-	callers, arrivals := chart.Axis{Label: "callers", Scale: chart.Log, Text: format.Number}, numbers
+	f := &figure{Title: "What it costs", Caption: "Arrivals do not wait for one another's answers."}
+	arrivals := numbers
 	arrivals.Label = "arrivals/s"
-	sweep := chart.Lines{Title: "Throughput by callers", X: callers, Y: numbers}
 	probes := chart.Lines{Title: "p99 by arrivals per second", X: arrivals, Y: micros}
 	for _, c := range d.Report.Capacity {
-		swept := chart.Line{Name: c.Strategy, Class: d.class(c.Strategy)}
-		probed := swept
-		for _, p := range c.Sweep {
-			swept.Points = append(swept.Points, chart.Point{X: float64(p.Callers), Y: p.DecisionsPerSecond})
-		}
+		line := chart.Line{Name: c.Strategy, Class: d.class(c.Strategy)}
 		for _, p := range c.Probes {
-			probed.Points = append(probed.Points, chart.Point{X: p.Rate, Y: p.P99})
+			if p.Rate > 0 {
+				line.Points = append(line.Points, chart.Point{X: p.Rate, Y: p.P99})
+			}
 		}
-		slices.SortFunc(probed.Points, func(a, b chart.Point) int { return cmp.Compare(a.X, b.X) })
-		sweep.Lines, probes.Lines = append(sweep.Lines, swept), append(probes.Lines, probed)
+		slices.SortFunc(line.Points, func(a, b chart.Point) int { return cmp.Compare(a.X, b.X) })
+		probes.Lines = append(probes.Lines, line)
 		probes.Limit = chart.Mark{At: c.P99Bound, Label: "the bound, " + format.Micros(c.P99Bound)}
 	}
-	f.add(sweep, "decisions/s", 2)
 	f.add(probes, "of a decision", 2)
 	return f
 }

@@ -43,29 +43,12 @@ type document struct {
 	Report result.Report
 
 	groups []result.Group
-	bars   []answer.Load
 	names  []string // of the strategies: the one to take, the next one, then the others as they ran
 }
 
 func newDocument(r result.Report) document {
 	d := document{Answer: answer.Of(r), Report: r, groups: r.Groups()}
-	d.bars, d.names = d.Loads, slices.Clone(d.Strategies)
-	if len(r.Capacity) > 0 {
-		title := "the highest rate with p99 under " + format.Micros(r.Capacity[0].P99Bound)
-		found := answer.Load{Scenario: result.Scenario{Title: title}, Unit: "arrivals/s"}
-		for _, c := range r.Capacity {
-			d.names = append(d.names, c.Strategy)
-			figure := result.Figure{Median: c.Rate, Low: c.Rate, High: c.Rate, Runs: 1}
-			cell := answer.Cell{Strategy: c.Strategy, Ran: true, Figure: figure, Best: c.Strategy == d.Take}
-			for _, point := range slices.Concat(c.Sweep, c.Probes) {
-				if point.OverTokens > 0 && !cell.Faulty {
-					cell.Faulty, d.Faults = true, append(d.Faults, c.Strategy+": over by "+format.Plural(point.OverTokens, "token"))
-				}
-			}
-			found.Cells = append(found.Cells, cell)
-		}
-		d.bars = append(d.bars, found)
-	}
+	d.names = slices.Clone(d.Strategies)
 	first := []string{d.Next, d.Take} // the others have the index -1
 	slices.SortStableFunc(d.names, func(a, b string) int {
 		return cmp.Compare(slices.Index(first, b), slices.Index(first, a))

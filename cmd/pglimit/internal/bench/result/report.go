@@ -13,7 +13,10 @@
 // the figure is not known.
 package result
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // Report is the outcome of one command.
 type Report struct {
@@ -128,7 +131,7 @@ type Cost struct {
 	Share  float64 `json:"share"` // of 1
 }
 
-// Capacity of one strategy: how much it can do, and at which load it stops being fast.
+// Capacity of one strategy: the highest rate of arrivals at which it is fast.
 type Capacity struct {
 	Strategy string `json:"strategy"`
 
@@ -137,21 +140,37 @@ type Capacity struct {
 	P99Bound float64 `json:"p99_bound_us"`
 	Rate     float64 `json:"rate"`
 
-	// Sweep over callers in a closed loop, fewest first. Probes of arrival rates in an open
-	// loop, in the order in which they were made.
-	Sweep  []CapacityPoint `json:"sweep"`
-	Probes []CapacityPoint `json:"probes"`
+	Probes []Probe `json:"probes"` // in the order in which they were made
 }
 
-// CapacityPoint is a short run: with so many callers, or at so many arrivals per second.
-type CapacityPoint struct {
-	Callers            int     `json:"callers,omitempty"`
-	Rate               float64 `json:"rate,omitempty"`
+// Probe is a short run at so many arrivals per second. The first is a closed loop of all callers, with the rate 0: it
+// shows how much there may be to be had.
+type Probe struct {
+	Rate               float64 `json:"rate"`
 	DecisionsPerSecond float64 `json:"decisions_per_second"`
-	P50                float64 `json:"p50_us"`
 	P99                float64 `json:"p99_us"`
 	FailedShare        float64 `json:"failed_share"` // of the requests
-	Kept               bool    `json:"kept"`         // probes: p99 stayed under the bound, and the rate was reached
-	Verdict            string  `json:"verdict"`
-	OverTokens         int64   `json:"over_tokens,omitempty"` // the worst over-admission of any key
+	Kept               bool    `json:"kept"`         // p99 stayed under the bound, and the rate was reached
+	OverTokens         int64   `json:"over_tokens"`  // the worst over-admission of any key
+}
+
+// OverTokens is the worst of any probe.
+func (c Capacity) OverTokens() (worst int64) {
+	for _, p := range c.Probes {
+		worst = max(worst, p.OverTokens)
+	}
+	return worst
+}
+
+// Strategies in the order in which they ran.
+func (r Report) Strategies() (names []string) {
+	for _, c := range r.Capacity {
+		names = append(names, c.Strategy)
+	}
+	for _, run := range r.Runs {
+		if !slices.Contains(names, run.Strategy) {
+			names = append(names, run.Strategy)
+		}
+	}
+	return names
 }

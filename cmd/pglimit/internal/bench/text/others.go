@@ -3,7 +3,6 @@ package text
 import (
 	"cmp"
 	"fmt"
-	"slices"
 
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/compare"
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/format"
@@ -18,39 +17,6 @@ func Scenarios(all []result.Scenario) string {
 		said = append(said, append([]string{s.Name + ": " + s.Title}, wrap("    "+s.About, 0)...))
 	}
 	return paragraphs(said...)
-}
-
-// Capacity says how much each strategy can do: the highest arrival rate with p99 under the bound, and what a closed
-// loop of more and more callers gets.
-func Capacity(r result.Report) string {
-	if len(r.Capacity) == 0 {
-		return ""
-	}
-	head := []string{"strategy", "arrivals/s", "p99 there", "probes"}
-	for _, p := range r.Capacity[0].Sweep {
-		head = append(head, format.Plural(int64(p.Callers), "caller"))
-	}
-	var rows [][]string
-	for _, c := range r.Capacity {
-		rate, p99 := "none", "-"
-		if i := slices.IndexFunc(c.Probes, func(p result.CapacityPoint) bool { return p.Kept && p.Rate == c.Rate }); i >= 0 {
-			rate, p99 = format.Number(c.Rate), format.Micros(c.Probes[i].P99)
-		} else if len(c.Probes) == 0 { // interrupted
-			rate = format.Unknown
-		}
-		row := []string{c.Strategy, rate, p99, fmt.Sprint(len(c.Probes))}
-		for i := range head[4:] {
-			cell := format.Unknown
-			if i < len(c.Sweep) {
-				cell = format.Number(c.Sweep[i].DecisionsPerSecond)
-			}
-			row = append(row, cell)
-		}
-		rows = append(rows, row)
-	}
-	return paragraphs(append([]string{clip(place(r))}, loadLines(r.Scenarios[0])...), grid(head, rows), wrap(fmt.Sprintf(
-		"arrivals/s: the highest rate at which p99 stays under %s, and all arrivals are served. The numbers of callers: decisions/s in a closed loop.",
-		format.Micros(r.Capacity[0].P99Bound)), 0))
 }
 
 // Compare prints two reports beside each other.

@@ -21,21 +21,22 @@ func Screen(r result.Report, left string) string {
 	if len(a.Loads) == 0 {
 		return ""
 	}
-	var table []string
-	if len(a.Loads) == 1 {
-		table = single(r.Groups()[0])
-	} else {
-		table = loads(a)
+	top, table := []string{clip(place(r) + rounds(r))}, loads(a)
+	if len(r.Scenarios) == 1 {
+		top = append(top, loadLines(r.Scenarios[0])...)
 	}
-	audit := append([]string{audited(a.Audit)}, faults(a)...)
+	var audit []string
+	if len(r.Runs) > 0 {
+		audit = append(audit, audited(a.Audit))
+	}
+	if groups := r.Groups(); len(groups) == 1 {
+		table = single(groups[0])
+	}
+	audit = append(audit, faults(a)...)
 	if r.Interrupted {
 		audit = append(audit, "Interrupted: the last run is shorter than the others, or missing.")
 	}
-	said := wrap(strings.Join(a.Sentences, " "), 0)
-	top := []string{clip(place(r) + rounds(r))}
-	if len(a.Loads) == 1 {
-		top = append(top, loadLines(r.Groups()[0].Scenario)...)
-	}
+	said := wrap(strings.TrimSpace(a.Headline+". "+a.Because), 0)
 	parts := [][]string{top, table, append(audit, said...), wrap(left, 0)}
 	for ; strings.Count(paragraphs(parts...), "\n") > Height && len(parts) > 1; parts = parts[:len(parts)-1] { // without empty lines
 		parts[len(parts)-2] = slices.Concat(parts[len(parts)-2:]...)
@@ -53,14 +54,35 @@ func place(r result.Report) string {
 	return fmt.Sprintf("PostgreSQL %s, %s; %s", number, at, format.Plural(int64(r.Client.CPUs), "CPU"))
 }
 
-// rounds says how often it ran.
+// rounds says how many callers there were, and how often they ran how long: where loads differ, from the least to the
+// most.
 func rounds(r result.Report) string {
-	most := 0
-	for _, run := range r.Runs {
-		most = max(most, run.Round)
+	var callers, times []int64
+	var lengths []float64
+	for _, g := range r.Groups() {
+		most := 0
+		for _, row := range g.Rows {
+			for _, run := range row.Runs {
+				most = max(most, run.Round)
+			}
+		}
+		p := g.Scenario.Parameters
+		callers, times, lengths = append(callers, int64(p.Callers)), append(times, int64(most)), append(lengths, p.DurationSeconds)
 	}
-	p := r.Scenarios[0].Parameters
-	return fmt.Sprintf("; %s; %s of %s", format.Plural(int64(p.Callers), "caller"), format.Plural(int64(most), "round"), format.Seconds(p.DurationSeconds))
+	if len(times) == 0 {
+		return ""
+	}
+	many := func(n []int64, what string) string {
+		if low := slices.Min(n); low < slices.Max(n) {
+			return format.Count(low) + " to " + format.Plural(slices.Max(n), what)
+		}
+		return format.Plural(n[0], what)
+	}
+	length := format.Seconds(slices.Min(lengths))
+	if most := format.Seconds(slices.Max(lengths)); most != length {
+		length += " to " + most
+	}
+	return fmt.Sprintf("; %s; %s of %s", many(callers, "caller"), many(times, "round"), length)
 }
 
 // marks of cells.
@@ -94,7 +116,7 @@ func loads(a answer.Answer) []string {
 				rows = append([][]string{{"One round trip per decision:"}}, rows...)
 				rows = append(rows, []string{"With the default stages of a Limiter (combining, memory of denials):"})
 			}
-		} else if l.Unit != answer.Grants && l.Unit != answer.Denials {
+		} else if l.Unit != answer.Grants && l.Unit != answer.Denials && l.Unit != answer.Arrivals {
 			title += ", " + l.Unit
 		}
 		row := []string{title}

@@ -85,7 +85,7 @@ func TestWhatIsPrinted(t *testing.T) {
 		"trouble.txt":  Screen(troubled(), left),
 		"single.txt":   Screen(only(suite(), 2), left),
 		"writeup.txt":  Screen(resulttest.WriteUp(), left),
-		"capacity.txt": Capacity(resulttest.Capacity()),
+		"capacity.txt": Screen(resulttest.Capacity(), ""),
 		"compare.txt":  compared(t),
 		"details.txt":  Details(only(troubled(), 0)),
 	} {
@@ -107,5 +107,21 @@ func TestWhatIsPrinted(t *testing.T) {
 				t.Errorf("%s: %d columns, at most %d: %q", file, wide, Width, line)
 			}
 		}
+	}
+}
+
+// The first line is of all loads, not of the first one.
+func TestFirstLineIsOfAllLoads(t *testing.T) {
+	t.Parallel()
+	r := suite()
+	r.Scenarios[1].Parameters.Callers, r.Scenarios[2].Parameters.DurationSeconds = 4, 1
+	for i := range r.Runs {
+		if r.Runs[i].Scenario == r.Scenarios[3].Name {
+			r.Runs[i].Round = 1
+		}
+	}
+	want := "PostgreSQL 17.6, a throwaway; 8 CPUs; 4 to 16 callers; 1 to 2 rounds of 1s to 2s"
+	if first, _, _ := strings.Cut(Screen(r, ""), "\n"); first != want {
+		t.Errorf("%q, want %q", first, want)
 	}
 }

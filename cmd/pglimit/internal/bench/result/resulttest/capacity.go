@@ -6,8 +6,7 @@ import (
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/result"
 )
 
-// Capacity is what "pglimit bench capacity" finds of four strategies: a sweep over 1 to 64
-// callers, and a bisection of the arrival rate for a p99 of 10 ms.
+// Capacity is what "pglimit bench capacity" finds of four strategies: a bisection of the arrival rate for a p99 of 10 ms.
 func Capacity() result.Report {
 	r := header("pglimit bench capacity --p99 10ms --report capacity.html")
 	r.Scenarios = []result.Scenario{{
@@ -17,20 +16,13 @@ func Capacity() result.Report {
 	}}
 	for _, like := range suite[0].shapes {
 		c := result.Capacity{Strategy: like.strategy, P99Bound: 10_000}
-		for callers := 1; callers <= 64; callers *= 2 {
-			n := float64(callers)
-			rate := round3(like.grants * 1.25 * n / (n + 4))
-			mean := n / rate * 1e6
-			c.Sweep = append(c.Sweep, result.CapacityPoint{
-				Callers: callers, DecisionsPerSecond: rate, P50: round3(mean * 0.9), P99: round3(mean * 3), Verdict: result.VerdictExact,
-			})
-		}
+		c.Probes = append(c.Probes, result.Probe{DecisionsPerSecond: like.grants, P99: like.grantP50 * 3})
 		low, high := 0.0, like.grants*2
 		for rate := like.grants * 0.8; high-low > like.grants*0.05; rate = (low + high) / 2 {
 			busy := rate / (like.grants * 1.1)
-			p := result.CapacityPoint{
+			p := result.Probe{
 				Rate: round3(rate), DecisionsPerSecond: round3(math.Min(rate, like.grants*1.1)),
-				P50: like.grantP50, P99: round3(like.grantP50 * 3 / math.Max(0.02, 1-busy)), Verdict: result.VerdictExact,
+				P99: round3(like.grantP50 * 3 / math.Max(0.02, 1-busy)),
 			}
 			p.Kept = p.P99 <= c.P99Bound && busy < 1
 			if p.Kept {
