@@ -26,7 +26,7 @@ func collect(histories []*history, keys []string, limit pglimit.Limit, costs []s
 	a := answers{keys: keys, limit: limit, costs: costs, end: math.MaxInt64, lost: make(map[uint32]int64)}
 	for _, h := range histories {
 		a.end = min(a.end, h.dropped)
-		a.denials, a.kept = a.denials+h.denials, a.kept+h.kept
+		a.denials, a.kept = a.denials+h.denials, a.kept+int64(len(h.sample))
 		for key, since := range h.lost {
 			if earlier, already := a.lost[key]; !already || since < earlier {
 				a.lost[key] = since
