@@ -156,11 +156,7 @@ func (b *benchFlags) chosen() (all []scenario.Scenario, err error) {
 		if err != nil {
 			return nil, fmt.Errorf("--scenario: %w", err)
 		}
-		for _, s := range some { // a report knows a scenario by its name: what ran twice would be counted twice
-			if !slices.ContainsFunc(all, func(other scenario.Scenario) bool { return other.Name == s.Name }) {
-				all = append(all, s)
-			}
-		}
+		all = append(all, some...)
 	}
 	return all, nil
 }

@@ -22,8 +22,8 @@ func newBenchProgress(w io.Writer) func(bench.Progress) {
 	}
 	const empty = "\r\x1b[K"
 	return func(p bench.Progress) {
-		line := fmt.Sprintf("%d/%d %s, %s: %.1f of %.1f s", p.Number, p.Of, p.Scenario, p.Strategy, p.Elapsed.Seconds(), p.Last.Seconds())
-		if p.Done {
+		line := fmt.Sprintf("%d/%d %s, %s: %v", p.Number, p.Of, p.Scenario, p.Strategy, p.Length)
+		if p == (bench.Progress{}) {
 			line = ""
 		}
 		_, _ = io.WriteString(w, empty+line) // a line that cannot be written is no reason to stop

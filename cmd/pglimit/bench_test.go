@@ -76,7 +76,6 @@ func TestBenchChoosesScenarios(t *testing.T) {
 		{"--keys 5", "custom", 1, 5},
 		{"--scenario hot-key-denied,partners", "hot-key-denied partners", bench.DefaultRounds, 1},
 		{"--scenario partners --repeat 4 --keys 3", "partners", 4, 3},
-		{"--scenario partners,hot-key-denied,partners", "partners hot-key-denied", bench.DefaultRounds, 100},
 		{"--plan " + plan, "mine other", 1, 7},
 		{"--plan " + plan + " --keys 9", "mine other", 1, 9},
 	} {
@@ -133,6 +132,10 @@ func TestBenchRefusesWhatMakesNoSense(t *testing.T) {
 		"--scenario nosuch":                `--scenario: there is no "nosuch", only suite, many-keys-granted`,
 		"--scenario suite --plan x.yaml":   "name one of them",
 		"--plan nosuch.yaml":               "--plan: open nosuch.yaml",
+		"--scenario suite --set name=x":    "there are two loads with the name \"x\"",
+		"--scenario suite --set title=x":   "there are two loads with the name \"hot-key-granted\" or the title \"x\": each needs its own",
+		"--scenario partners,partners":     "there are two loads with the name \"partners\"",
+		"--set lanes=-1":                   "Combine.Lanes is -1",
 		"--fail-if p99<fast":               "--fail-if: ",
 		"compare one.json":                 "compare needs two files",
 		"compare one.json two.json":        "one.json",

@@ -72,12 +72,26 @@ func (c Config) Validate() error {
 	case c.AuditDecisions < 0 || c.AuditDecisions > maxAudit:
 		return fmt.Errorf("--audit is %d: it must be from 0 to %d", c.AuditDecisions, maxAudit)
 	}
+	names, titles := map[string]bool{}, map[string]bool{}
 	for _, s := range c.Scenarios {
+		if names[s.Name] || titles[s.Title] { // a report knows a load by its name, and a reader by its title
+			return fmt.Errorf("there are two loads with the name %q or the title %q: each needs its own", s.Name, s.Title)
+		}
+		names[s.Name], titles[s.Title] = true, true
 		if err := s.Validate(); err != nil {
 			return err
 		}
 		if least := minAuditPerCaller * s.Callers; c.AuditDecisions > 0 && c.AuditDecisions < least {
 			return fmt.Errorf("--audit is %d: it must be 0, or at least %d, which is %d for each caller", c.AuditDecisions, least, minAuditPerCaller)
+		}
+		for _, strategy := range c.Strategies {
+			subject, err := s.Subject(strategy)
+			if err == nil {
+				err = s.Limiter("bench", subject).Validate(strategy)
+			}
+			if err != nil {
+				return err
+			}
 		}
 	}
 	return nil

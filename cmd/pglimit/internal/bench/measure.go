@@ -12,6 +12,10 @@ import (
 
 // run measures one strategy under one scenario. ran says that there is a result, even with an error.
 func (b *bench) run(ctx context.Context, j job, progress Progress) (run result.Run, ran bool, err error) {
+	if b.progress != nil {
+		b.progress(progress)
+		defer b.progress(Progress{})
+	}
 	s := strategyRun{bench: b, job: j, limiter: "bench-" + b.id + "-" + j.subject.Strategy.Name(), table: scenario.TableOf(j.subject.Strategy)}
 	defer b.tidy(ctx, j.scenario.Keys, func(ctx context.Context) error { return b.deleteRows(ctx, j.subject.Strategy, s.limiter) })
 	defer func() { err = errors.Join(err, s.close(ctx)) }()
@@ -39,9 +43,7 @@ func (b *bench) run(ctx context.Context, j job, progress Progress) (run result.R
 		return run, false, err
 	}
 	d.measure()
-	stop := progress.follow(s.progress, s.scenario.Length())
 	d.elapsed = d.run(ctx)
-	stop()
 
 	// The rest is done also after Ctrl-C: it shows what was measured so far.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tidyTime)

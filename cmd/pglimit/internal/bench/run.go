@@ -90,6 +90,14 @@ func (b *bench) published() (wanted []pglimit.Strategy) {
 	return wanted
 }
 
+// Progress is reported when a run begins; the zero value, when it is over.
+type Progress struct {
+	Scenario   string // its name
+	Strategy   string
+	Number, Of int // this is the Number-th run Of so many
+	Length     time.Duration
+}
+
 // job is one run that is to be done.
 type job struct {
 	scenario scenario.Scenario
@@ -107,7 +115,7 @@ func (b *bench) runAll(ctx context.Context, report *result.Report) error {
 		if ctx.Err() != nil {
 			return nil //nolint:nilerr // what ends the context is no error: see Run
 		}
-		run, ran, err := b.run(ctx, j, Progress{Scenario: j.scenario.Name, Strategy: j.subject.Strategy.Name(), Number: i + 1, Of: len(jobs)})
+		run, ran, err := b.run(ctx, j, Progress{Scenario: j.scenario.Name, Strategy: j.subject.Strategy.Name(), Number: i + 1, Of: len(jobs), Length: j.scenario.Length()})
 		if ran {
 			run.Round = j.round
 			report.Runs = append(report.Runs, run)

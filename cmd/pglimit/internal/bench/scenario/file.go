@@ -21,7 +21,6 @@ type document struct {
 	Scenario   `yaml:",inline"`
 	Limit      string  `yaml:"limit"`
 	Durability string  `yaml:"durability"`
-	Cost       *int64  `yaml:"cost"` // the only one
 	Phases     []phase `yaml:"phases"`
 }
 
@@ -47,9 +46,6 @@ func (d document) scenario() (s Scenario, err error) {
 	}
 	if s.Durability, err = pglimit.ParseDurability(d.Durability); err != nil {
 		return s, fmt.Errorf("durability: %w", err)
-	}
-	if d.Cost != nil {
-		s.Costs = []Cost{{*d.Cost, 1}}
 	}
 	s.Phases = nil
 	for _, p := range d.Phases {
@@ -89,7 +85,6 @@ func read(text []byte) (scenarios []Scenario, err error) {
 	}
 	decoder := yaml.NewDecoder(bytes.NewReader(text))
 	decoder.KnownFields(true)
-	taken := map[string]bool{}
 	for {
 		d := Custom().document()
 		d.Name, d.Title, d.About = "", "", ""
@@ -102,10 +97,7 @@ func read(text []byte) (scenarios []Scenario, err error) {
 			return nil, yamlfile.Explain(text, err, values...)
 		case d.Name == "":
 			return nil, fmt.Errorf("scenario %d has no name", len(scenarios)+1)
-		case taken[d.Name]:
-			return nil, fmt.Errorf("there are two scenarios with the name %q", d.Name)
 		}
-		taken[d.Name] = true
 		if d.Title == "" {
 			d.Title = d.Name
 		}

@@ -8,9 +8,7 @@ import (
 	"time"
 
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/result"
-	"github.com/pglimit/ratelimit/internal/bucket"
 	"github.com/pglimit/ratelimit/pglimit"
-	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
 // MaxRPS is the highest rate of arrivals.
@@ -24,7 +22,8 @@ const (
 	maxLatency = 10 * time.Second
 )
 
-// Validate returns an error that names the field, its value and what is allowed.
+// Validate returns an error that names the field, its value and what is allowed. The limits of the stages are those of
+// [pglimit.Config.Validate].
 func (s Scenario) Validate() error {
 	if limit := (*pglimit.LimitError)(nil); errors.As(s.Limit.Validate(), &limit) {
 		return fmt.Errorf("limit: %s %s", strings.ToLower(limit.Field), limit.Why)
@@ -70,7 +69,7 @@ func (s Scenario) Validate() error {
 	case s.Latency < 0 || s.Latency > maxLatency:
 		return fmt.Errorf("latency is %v: it must be from 0 to %v", s.Latency, maxLatency)
 	}
-	return s.validateStages()
+	return nil
 }
 
 func (s Scenario) validatePhases() error {
@@ -92,28 +91,3 @@ func (s Scenario) validatePhases() error {
 	}
 	return nil
 }
-
-// validateStages asks pglimit, which knows the bounds.
-func (s Scenario) validateStages() error {
-	err := s.Limiter("bench", Subject{Strategy: anything{}, Limit: s.Limit}).Validate(anything{})
-	var config *pglimit.ConfigError
-	if !errors.As(err, &config) {
-		return err
-	}
-	field, ours := map[string]string{
-		"Combine.Lanes": "lanes", "MaxWaiting": "max-waiting", "Memory.TTL": "denial-ttl", "Memory.Keys": "denial-keys", "Leases.TTL": "lease-ttl",
-	}[config.Field]
-	if !ours {
-		return err
-	}
-	return fmt.Errorf("%s %s", field, strings.ReplaceAll(config.Err.Error(), "Memory.Off", "no-memory"))
-}
-
-// anything is a strategy that accepts every configuration, and can do nothing else.
-type anything struct{ pglimit.Leaser }
-
-func (anything) Name() string { return "anything" }
-
-func (anything) Check(*rate.Request) error { return nil }
-
-func (anything) Rule() pglimit.Rule { return bucket.Rule{} }

@@ -55,9 +55,6 @@ func TestErrorsNameTheField(t *testing.T) {
 		"duration is 0s":                                                  func(s *Scenario) { s.Phases[0].Length = 0 },
 		"phases has none":                                                 func(s *Scenario) { s.Phases = nil },
 		"phases: some have a rate":                                        func(s *Scenario) { s.Phases = []Phase{{1, 1, time.Second}, {0, 0, time.Second}} },
-		"lanes is -1: it must be":                                         func(s *Scenario) { s.Stages.Lanes = -1 },
-		"denial-ttl is -1s: it must not be negative; 0 means 1s, and no-memory none": func(s *Scenario) { s.Stages.DenialTTL = -time.Second },
-		"lease-ttl is 1h0m0s": func(s *Scenario) { s.Stages.LeaseTTL = time.Hour },
 	} {
 		s := Custom()
 		change(&s)
