@@ -1,11 +1,14 @@
 package integration
 
 import (
+	"context"
 	"encoding/json"
 	"os"
 	"strings"
+	"sync"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
@@ -20,6 +23,7 @@ func TestBench(t *testing.T) {
 		"keys that have rows":                        benchTouchesEveryKey,
 		"a database without migrations says so":      benchNeedsMigrations,
 		"Ctrl-C prints what was measured":            benchPrintsOnInterrupt,
+		"deadlocks":                                  benchCountsDeadlocks,
 		"without exclusion_range it goes on":         benchGoesOnWithoutExclusionRange,
 		"a lost server leaves numbers unknown":       benchLosesItsServer,
 		"it removes what a hard end left":            benchRemovesAbandonedSchemas,
@@ -193,23 +197,15 @@ func benchMeasuresEveryStrategy(t *testing.T, c cli) {
 	benchLeftNothing(t, pool)
 }
 
-// The write-up's exclusion constraint deadlocks under the load in which ours does not,
-// and the harness sees it.
+// The write-up's statements run beside ours. Whether callers of its exclusion constraint deadlock is a matter of the
+// machine: benchCountsDeadlocks makes one.
 func benchRunsThePublishedStatements(t *testing.T, c cli) {
 	c, pool := c.onMigrated(t)
-	// Whoever waits in a deadlock is found before the run ends.
-	execute(t, pool, "do $$ begin execute format('alter database %I set deadlock_timeout = ''100ms''', current_database()); end $$")
-	var report benchReport
-	for range 4 { // on one core callers meet less often
-		r := c.runBench(t, "--strategies", "exclusion_range", "--published", "--limit", "1/200ms", "--keys", "1",
-			"--callers", "64", "--set", "conns=16", "--duration", "1200ms")
-		if mostly := strings.Contains(r.stderr, "published_exclusion, custom: ") && strings.Contains(r.stderr, "of the requests failed"); !mostly {
-			r.exits(t, 0)
-		}
-		if report = r.report(t); len(report.Runs) != 4 || report.Runs[2].Deadlocks > 0 {
-			break
-		}
+	r := c.runBench(t, "--strategies", "exclusion_range", "--published", "--limit", "1/200ms", "--keys", "1", "--duration", "600ms")
+	if mostly := strings.Contains(r.stderr, "published_exclusion, custom: ") && strings.Contains(r.stderr, "of the requests failed"); !mostly {
+		r.exits(t, 0)
 	}
+	report := r.report(t)
 	var names []string
 	for _, run := range report.Runs {
 		names = append(names, run.Strategy)
@@ -220,12 +216,8 @@ func benchRunsThePublishedStatements(t *testing.T, c cli) {
 		if strings.HasPrefix(run.Strategy, "published_") && (run.Audit.AuditedDenials > 0 || run.Audit.Verdict == "exact") {
 			t.Errorf("%s: %d denials were audited, %s", run.Strategy, run.Audit.AuditedDenials, run.Audit.Verdict)
 		}
-		if run.Strategy == "published_exclusion" {
-			if run.Deadlocks == 0 || run.Errors["40P01 deadlock_detected"] == 0 {
-				t.Errorf("%s: %d deadlocks, errors %v; want some", run.Strategy, run.Deadlocks, run.Errors)
-			}
-		} else if run.Allowed == 0 || run.Deadlocks > 0 || len(run.Errors) > 0 {
-			t.Errorf("%s: %d allowed, %d deadlocks, errors %v", run.Strategy, run.Allowed, run.Deadlocks, run.Errors)
+		if run.Allowed == 0 || len(run.Errors) > 0 && run.Strategy != "published_exclusion" {
+			t.Errorf("%s: %d allowed, errors %v", run.Strategy, run.Allowed, run.Errors)
 		}
 	}
 	if got, want := strings.Join(names, " "), "exclusion_range published_for_update_nowait published_exclusion published_upsert"; got != want {
@@ -260,6 +252,51 @@ func benchPrintsOnInterrupt(t *testing.T, c cli) {
 		}
 	}
 	benchLeftNothing(t, pool)
+}
+
+// A deadlock of the database is in the report, whoever had it.
+func benchCountsDeadlocks(t *testing.T, c cli) {
+	c, pool := c.onMigrated(t)
+	execute(t, pool, "create table locked (id int primary key)")
+	execute(t, pool, "insert into locked values (1), (2)")
+	command := c.command(t.Context(), t, c.binary, "bench", "--output", "json", "--strategies", "token_bucket",
+		"--duration", "60s", "--set", "warmup=0s", "--callers", "4", "--set", "conns=2")
+	var stdout strings.Builder
+	command.Stdout = &stdout
+	must(t, command.Start())
+	eventually(t, pool, "select count(*) > 0 from pglimit.token_bucket where key like 'user:%'")
+	both := make(chan error, 2)
+	var held sync.WaitGroup
+	held.Add(2)
+	for _, first := range []int{1, 2} {
+		go func() {
+			conn, err := pgx.ConnectConfig(t.Context(), pool.Config().ConnConfig)
+			if err != nil {
+				held.Done()
+				both <- err
+				return
+			}
+			defer conn.Close(context.Background()) //nolint:errcheck // what counts is that its backend reports, and goes
+			both <- pgx.BeginFunc(t.Context(), conn, func(tx pgx.Tx) error {
+				_, err := tx.Exec(t.Context(), "select from locked where id = $1 for update", first)
+				held.Done()
+				if held.Wait(); err == nil {
+					_, err = tx.Exec(t.Context(), "select from locked where id = $1 for update", 3-first)
+				}
+				return err
+			})
+		}()
+	}
+	if one, other := <-both, <-both; (one == nil) == (other == nil) {
+		t.Errorf("%v and %v: want one of them to be in a deadlock", one, other)
+	}
+	eventually(t, pool, "select deadlocks > 0 from pg_stat_database where datname = current_database()")
+	must(t, command.Process.Signal(os.Interrupt))
+	_ = command.Wait() // its error is the exit code
+	var report benchReport
+	if err := json.Unmarshal([]byte(stdout.String()), &report); err != nil || len(report.Runs) != 1 || report.Runs[0].Deadlocks != 1 {
+		t.Errorf("%v, want one run with one deadlock\n%s", err, stdout.String())
+	}
 }
 
 // throwaway skips a test where no throwaway server can be had: then the tests' own
