@@ -47,7 +47,7 @@ func TestBench(t *testing.T) {
 func benchTouchesEveryKey(t *testing.T, c cli) {
 	c, pool := c.onMigrated(t)
 	report := c.bench(t, 0, "--set", "with-rows=true", "--keys", "30", "--limit", "3/1h", "--strategies", "token_bucket,upsert,for_update_nowait")
-	if len(report.Runs) != 3 || report.Parameters["with_rows"] != true {
+	if len(report.Runs) != 3 || report.Scenarios[0].Parameters["with_rows"] != true {
 		t.Fatalf("%+v", report)
 	}
 	for _, run := range report.Runs {
@@ -62,7 +62,7 @@ func benchTouchesEveryKey(t *testing.T, c cli) {
 
 // benchReport is what scripts read of the JSON.
 type benchReport struct {
-	Parameters  map[string]any
+	Scenarios   []struct{ Parameters map[string]any }
 	Server      struct{ Version, Source string }
 	Interrupted bool
 	Runs        []benchRun
@@ -191,8 +191,8 @@ func benchMeasuresEveryStrategy(t *testing.T, c cli) {
 	if got, want := strings.Join(names, " "), "token_bucket upsert for_update_nowait exclusion_range"; got != want {
 		t.Errorf("it runs %s, want %s", got, want)
 	}
-	if report.Server.Version == "" || report.Parameters["callers"] != 16.0 || report.Parameters["loop"] != "closed" || report.Interrupted {
-		t.Errorf("server %+v, parameters %v", report.Server, report.Parameters)
+	if p := report.Scenarios[0].Parameters; report.Server.Version == "" || p["callers"] != 16.0 || p["loop"] != "closed" || report.Interrupted {
+		t.Errorf("server %+v, parameters %v", report.Server, p)
 	}
 	benchLeftNothing(t, pool)
 }

@@ -67,7 +67,7 @@ func newBenchCommand(a *app) *cobra.Command {
 		flags.BoolVar(&b.details, "details", false, "print all figures")
 		flags.StringArrayVar(&b.failIf, "fail-if", nil, "exit with 1 if any run meets this `CONDITION`, such as 'p99(grant)>5ms'; may be repeated")
 	})
-	cmd.AddCommand(newBenchCapacityCommand(a), newBenchCompareCommand(a), newBenchReportCommand(a))
+	cmd.AddCommand(newBenchCapacityCommand(a), newBenchCompareCommand(a))
 	return cmd
 }
 

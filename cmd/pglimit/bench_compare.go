@@ -1,9 +1,6 @@
 package main
 
 import (
-	"errors"
-	"fmt"
-
 	"github.com/spf13/cobra"
 
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/compare"
@@ -51,35 +48,6 @@ func newBenchCompareCommand(a *app) *cobra.Command {
 				return err
 			}
 			return a.print(c, text.Compare(c))
-		},
-	}
-}
-
-const benchReportLong = `Make the HTML report of a run that was kept as JSON: the same file that
-"--report" writes at the end of a run.`
-
-func newBenchReportCommand(a *app) *cobra.Command {
-	return &cobra.Command{
-		Use:     "report RUN.json FILE.html",
-		Short:   "Make the HTML report of a run that was kept as JSON",
-		Long:    benchReportLong,
-		Example: lines("pglimit bench --output json > run.json", "pglimit bench report run.json run.html"),
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) != 2 {
-				return usagef(cmd, "report needs two files, RUN.json and FILE.html, not %d", len(args))
-			}
-			return nil
-		},
-		ValidArgsFunction: cobra.FixedCompletions([]string{"json", "html"}, cobra.ShellCompDirectiveFilterFileExt),
-		RunE: func(_ *cobra.Command, args []string) error {
-			measured, err := result.ReadFile(args[0])
-			if err != nil {
-				return err
-			}
-			if err := a.writeReport(args[1], measured); err != nil {
-				return fmt.Errorf("cannot write %s: %w", args[1], errors.Unwrap(err))
-			}
-			return nil
 		},
 	}
 }

@@ -38,9 +38,6 @@ func opened(ctx context.Context, place Place, config Config, progress func(Progr
 	for _, s := range config.Scenarios {
 		report.Scenarios = append(report.Scenarios, s.Describe(config.AuditDecisions, config.Seed))
 	}
-	if len(report.Scenarios) == 1 {
-		report.Parameters = &report.Scenarios[0].Parameters
-	}
 	if err := config.Validate(); err != nil {
 		return report, err
 	}

@@ -19,8 +19,8 @@ import (
 type Comparison struct {
 	Pairs []Pair `json:"pairs"` // in the order of the old report; never empty
 
-	// Unmatched runs are in one of the reports only.
-	OnlyOld []string `json:"only_old,omitempty"` // "token_bucket, many-keys-granted"
+	// Only one of the reports has these runs: "token_bucket, many-keys-granted".
+	OnlyOld []string `json:"only_old,omitempty"`
 	OnlyNew []string `json:"only_new,omitempty"`
 
 	// Differs lists what was not the same, so that figures may differ because of that.

@@ -1,6 +1,6 @@
 // Package gate checks a report for conditions on which a pipeline is to fail:
 //
-//	p99(grant) > 5ms    over > 0    errors >= 1%    grants/s < 20k
+//	p99(grant) > 5ms    over > 0    errors >= 1%    grants/s < 20000
 //
 // One run that meets one of them is enough: a median would hide the round in which it happened.
 package gate
@@ -37,17 +37,10 @@ func value(unit metric.Unit, text string) (f float64, err error) {
 		}
 		return f, nil
 	}
-	times := 1.0
-	digits := strings.NewReplacer(",", "", "_", "").Replace(text)
-	for suffix, n := range map[string]float64{"k": 1e3, "M": 1e6} {
-		if rest, has := strings.CutSuffix(digits, suffix); has {
-			digits, times = rest, n
-		}
+	if f, err = strconv.ParseFloat(text, 64); err != nil || !(f >= 0) || math.IsInf(f, 0) {
+		return 0, fmt.Errorf("the value %q must be a number, such as 0, 1.5 or 20000", text)
 	}
-	if f, err = strconv.ParseFloat(digits, 64); err != nil || f < 0 || math.IsInf(f, 0) || math.IsNaN(f) {
-		return 0, fmt.Errorf("the value %q must be a number, such as 0, 1.5, 20,000, 20k or 1.5M", text)
-	}
-	return f * times, nil
+	return f, nil
 }
 
 // allDigits of a figure: one that is just above its bound must not look equal to it.

@@ -20,9 +20,6 @@ import (
 
 // Report is the outcome of one command.
 type Report struct {
-	// Parameters of the only scenario; null if there are several.
-	Parameters *Parameters `json:"parameters,omitempty"`
-
 	Command string    `json:"command"` // the whole command line, without passwords
 	Started time.Time `json:"started"`
 	Server  Server    `json:"server"`
