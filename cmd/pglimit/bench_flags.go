@@ -164,11 +164,8 @@ func (b *benchFlags) chosen() (all []scenario.Scenario, err error) {
 // config returns the Config that the flags describe.
 func (b *benchFlags) config(flags *pflag.FlagSet) (config bench.Config, err error) {
 	config = bench.Config{Rounds: 1, AuditDecisions: b.audit, Seed: b.seed, Version: moduleVersion(), SkipMissing: len(b.strategies) == 0}
-	if config.Strategies, config.Published, err = strategiesOf(b.strategies); err != nil {
+	if config.Strategies, err = b.strategiesNamed(); err != nil {
 		return config, err
-	}
-	if b.published {
-		config.Published = publishedNames()
 	}
 	if config.Scenarios, err = b.chosen(); err != nil {
 		return config, err
@@ -216,33 +213,34 @@ func (b *benchFlags) conditions() (all []gate.Condition, err error) {
 // allStrategies stands for all of ours.
 const allStrategies = "all"
 
-// strategiesOf sorts names into ours and those of the write-up.
-func strategiesOf(names []string) (ours []pglimit.Strategy, theirs []string, err error) {
+// strategiesNamed are ours, and the statements of the write-up.
+func (b *benchFlags) strategiesNamed() (all []pglimit.Strategy, err error) {
+	names := b.strategies
 	if len(names) == 0 {
 		names = bucketNames()
 	}
 	if i := slices.Index(names, allStrategies); i >= 0 {
 		names = slices.Concat(strategyNames(), names[:i], names[i+1:])
 	}
-	seen := map[string]bool{}
+	if b.published {
+		names = slices.Concat(names, publishedNames())
+	}
+	there := published.Strategies("")
+	for _, s := range strategies.All() {
+		there = append(there, s)
+	}
 	for _, name := range names {
-		name = strings.TrimSpace(name)
-		if seen[name] { // two rows of one strategy would be one with twice the runs
-			continue
-		}
-		seen[name] = true
-		if slices.Contains(publishedNames(), name) {
-			theirs = append(theirs, name)
-			continue
-		}
-		strategy, err := strategies.ByName(name)
-		if err != nil {
-			return nil, nil, fmt.Errorf("--strategies: there is no %q, only %s, and of the write-up %s",
+		named := func(s pglimit.Strategy) bool { return s.Name() == strings.TrimSpace(name) }
+		i := slices.IndexFunc(there, named)
+		if i < 0 {
+			return nil, fmt.Errorf("--strategies: there is no %q, only %s, and of the write-up %s",
 				name, strings.Join(strategyNames(), ", "), strings.Join(publishedNames(), ", "))
 		}
-		ours = append(ours, strategy)
+		if !slices.ContainsFunc(all, named) { // two rows of one strategy would be one with twice the runs
+			all = append(all, there[i])
+		}
 	}
-	return ours, theirs, nil
+	return all, nil
 }
 
 func publishedNames() (names []string) {

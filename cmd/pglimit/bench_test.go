@@ -106,15 +106,13 @@ func TestBenchCriterionIsThatOfTheLoad(t *testing.T) {
 
 func TestBenchRunsPublishedStatementsByName(t *testing.T) {
 	t.Parallel()
-	got := configured(t, "--strategies", "upsert,published_exclusion")
-	if len(got.Strategies) != 1 || !slices.Equal(got.Published, []string{"published_exclusion"}) {
-		t.Errorf("%v %v", got.Strategies, got.Published)
-	}
-	if got := configured(t, "--strategies", "all"); len(got.Strategies) != len(strategyNames()) || len(got.Published) != 0 {
-		t.Errorf("%v %v", got.Strategies, got.Published)
-	}
-	if got := configured(t, "--published"); len(got.Strategies) != len(bucketNames()) || len(got.Published) != 3 {
-		t.Errorf("%v %v", got.Strategies, got.Published)
+	for args, want := range map[string]int{
+		"--strategies upsert,published_exclusion": 2, "--strategies published_exclusion --published": 3, "--strategies all": len(strategyNames()),
+		"--published": len(bucketNames()) + 3, "--strategies upsert,upsert": 1,
+	} {
+		if got := configured(t, strings.Fields(args)...).Strategies; len(got) != want {
+			t.Errorf("%s runs %v", args, got)
+		}
 	}
 }
 
@@ -135,7 +133,6 @@ func TestBenchRefusesWhatMakesNoSense(t *testing.T) {
 		"--scenario suite --set name=x":    "there are two loads with the name \"x\"",
 		"--scenario suite --set title=x":   "there are two loads with the name \"hot-key-granted\" or the title \"x\": each needs its own",
 		"--scenario partners,partners":     "there are two loads with the name \"partners\"",
-		"--set lanes=-1":                   "Combine.Lanes is -1",
 		"--fail-if p99<fast":               "--fail-if: ",
 		"compare one.json":                 "compare needs two files",
 		"compare one.json two.json":        "one.json",

@@ -23,7 +23,7 @@ const (
 	kindConnection = "connection" // broken, or refused
 	kindUnanswered = "unanswered" // still under way long after the end of the run
 	kindUnserved   = "unserved"   // open loop: an arrival that was never sent
-	kindOverloaded = "overloaded" // --max-waiting
+	kindOverloaded = "overloaded" // pglimit.Config.MaxWaiting
 	kindBreaker    = "breaker"    // not sent, because Postgres had just not answered others
 	kindGivenUp    = "given up"   // under way when Postgres stopped answering
 	kindOther      = "other"

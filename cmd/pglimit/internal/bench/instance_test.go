@@ -57,7 +57,7 @@ func TestInstanceGivesLeasesBackBeforeItsPoolCloses(t *testing.T) {
 		},
 	}
 	c := bareScenario()
-	c.Stages.Leases, c.Stages.LeaseTTL = true, 10*time.Second
+	c.Stages.Leases = true
 	limiter, err := pglimit.New(pool, strategy, c.Limiter("stubborn", scenario.Subject{Strategy: strategy, Limit: pglimit.PerSecond(1000)}))
 	if err != nil {
 		t.Fatal(err)

@@ -20,7 +20,6 @@ func BenchmarkRecord(b *testing.B) {
 	denies := fake{name: "denies", take: func(context.Context, rate.Request) (pglimit.Decision, error) {
 		return pglimit.Decision{RetryAfter: time.Hour, At: time.Now()}, nil
 	}}
-	c.Stages.DenialTTL = time.Hour
 	l := fakeDrive(b, c, denies).load
 	for i := range c.Keys {
 		if _, err := l.callers[0].limiter.Allow(b.Context(), l.callers[0].keys[i]); err != nil {

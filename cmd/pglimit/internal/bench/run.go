@@ -50,7 +50,7 @@ func opened(ctx context.Context, place Place, config Config, progress func(Progr
 	if err == nil {
 		err = work(&b, ctx, &report)
 	}
-	if len(b.config.Published) > 0 {
+	if slices.ContainsFunc(b.strategies, scenario.AsPublished) {
 		b.tidy(ctx, 0, func(ctx context.Context) error { return published.Drop(ctx, postgres.OnPool(b.observer), b.schema()) })
 	}
 	if ctx.Err() != nil && (err == nil || errors.Is(err, ctx.Err())) {
@@ -67,24 +67,25 @@ func (b *bench) prepare(ctx context.Context, report *result.Report) (err error) 
 	if err := b.check(ctx); err != nil {
 		return err
 	}
-	if len(b.config.Published) == 0 {
+	if !slices.ContainsFunc(b.strategies, scenario.AsPublished) {
 		return nil
 	}
 	if err := b.dropAbandoned(ctx); err != nil {
 		return err
 	}
-	b.strategies = append(b.strategies, b.published()...)
+	b.own()
 	return published.Create(ctx, postgres.OnPool(b.observer), b.schema())
 }
 
-// published are the statements of the write-up that are to be run.
-func (b *bench) published() (wanted []pglimit.Strategy) {
-	for _, s := range published.Strategies(b.schema()) {
-		if slices.Contains(b.config.Published, s.Name()) {
-			wanted = append(wanted, s)
+// own has the statements of the write-up use tables of this bench.
+func (b *bench) own() {
+	for _, theirs := range published.Strategies(b.schema()) {
+		for i, s := range b.strategies {
+			if s.Name() == theirs.Name() {
+				b.strategies[i] = theirs
+			}
 		}
 	}
-	return wanted
 }
 
 // Progress is reported when a run begins; the zero value, when it is over.
@@ -182,6 +183,10 @@ func (b *bench) check(ctx context.Context) error {
 	var there []pglimit.Strategy
 	var missing error
 	for _, s := range b.strategies {
+		if scenario.AsPublished(s) { // its tables are still to be made
+			there = append(there, s)
+			continue
+		}
 		request := rate.Request{Limiter: "bench-" + b.id, Key: warmupKey, Limit: pglimit.Every(time.Second), Unit: 1}
 		_, err := s.Take(ctx, postgres.OnPool(b.observer), []rate.Request{request})
 		switch {
@@ -193,7 +198,7 @@ func (b *bench) check(ctx context.Context) error {
 			return fmt.Errorf("%s: %w", s.Name(), err)
 		}
 	}
-	if b.strategies = there; len(there) == 0 && len(b.config.Published) == 0 {
+	if b.strategies = there; len(there) == 0 {
 		return missing
 	}
 	return nil

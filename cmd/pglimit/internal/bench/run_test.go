@@ -96,7 +96,6 @@ func TestConfigErrorsNameTheFlag(t *testing.T) {
 	}
 	for _, change := range []func(*Config){
 		func(*Config) {}, func(c *Config) { c.Rounds = maxRounds }, func(c *Config) { c.AuditDecisions = 16 * 64 }, // of 64 callers
-		func(c *Config) { c.Strategies, c.Published = nil, []string{"published_exclusion"} },
 	} {
 		c := valid()
 		change(&c)
@@ -122,19 +121,16 @@ func TestConfigErrorsNameTheFlag(t *testing.T) {
 	}
 }
 
-// Only the statements that were named run, on the tables of this bench.
-func TestPublishedStatementsAreThoseThatWereNamed(t *testing.T) {
+// The statements of the write-up run on the tables of this bench.
+func TestPublishedStatementsHaveTheirOwnTables(t *testing.T) {
 	t.Parallel()
 	all := published.Strategies("")
-	b := bench{id: "0123abcd", config: Config{Published: []string{all[2].Name(), all[0].Name()}}}
-	got := b.published()
-	if len(got) != 2 || got[0].Name() != all[0].Name() || got[1].Name() != all[2].Name() {
-		t.Fatalf("%v, want the first and the third", got)
+	b := bench{id: "0123abcd", strategies: []pglimit.Strategy{all[2], fake{name: "ours"}, all[0]}}
+	b.own()
+	if got := b.strategies; got[0].Name() != all[2].Name() || got[1].Name() != "ours" || got[2].Name() != all[0].Name() {
+		t.Fatalf("%v: want the same in the same order", got)
 	}
-	if table := scenario.TableOf(got[0]); !strings.HasPrefix(table, "pglimit_published_0123abcd.") {
+	if table := scenario.TableOf(b.strategies[0]); !strings.HasPrefix(table, "pglimit_published_0123abcd.") {
 		t.Errorf("its table is %s", table)
-	}
-	if none := (&bench{}).published(); none != nil {
-		t.Errorf("%v, though none was named", none)
 	}
 }

@@ -79,26 +79,14 @@ type timeline struct {
 	grants, denials, waits *hdrhistogram.Histogram
 }
 
-// newTimeline of a run.
+// newTimeline of a run: about a hundred intervals, but none under 100 ms, nor so short that handing over takes time. That
+// takes about 10 µs, and all callers together may spend a hundredth of a core on it.
 func newTimeline(length time.Duration, callers int) *timeline {
-	width := min(length, intervalFor(length, callers))
+	const shortest = 100 * time.Millisecond
+	width := min(length, max(length/100, time.Duration(callers)*time.Millisecond, shortest).Round(shortest))
 	return &timeline{
 		width: width, slots: make([]answered, (length+width-1)/width),
 		grants: newHistogram(), denials: newHistogram(), waits: newHistogram(),
-	}
-}
-
-// intervalFor returns an interval such that there are about a hundred of them, but none
-// under 100 ms, nor so short that handing over takes time: that takes about 10 µs, and all
-// callers together may spend a hundredth of a core on it.
-func intervalFor(length time.Duration, callers int) time.Duration {
-	wanted := max(length/120, time.Duration(callers)*time.Millisecond)
-	for interval := 100 * time.Millisecond; ; interval *= 10 {
-		for _, round := range []time.Duration{interval, 2 * interval, 5 * interval} {
-			if round >= wanted {
-				return round
-			}
-		}
 	}
 }
 

@@ -6,6 +6,7 @@
 //	run.go      one strategy under one load, once
 //	series.go   the same over time
 //	groups.go   runs of one strategy under one load, repeated: medians and spread
+//	words.go    a load in words
 //	file.go     reading and writing
 //
 // Fields of the JSON are added, never renamed: scripts read them. Rates are per second,
@@ -99,16 +100,11 @@ type Parameters struct {
 	DurationSeconds float64 `json:"duration_seconds"`
 	AuditDecisions  int     `json:"audit_decisions"`
 
-	// The stages as asked for. 0: as the library does.
-	Combining        bool    `json:"combining"`
-	Lanes            int     `json:"lanes"`
-	MaxWaiting       int     `json:"max_waiting"`
-	Memory           bool    `json:"memory"`
-	DenialTTLSeconds float64 `json:"denial_ttl_seconds"`
-	DenialKeys       int     `json:"denial_keys"`
-	Leases           bool    `json:"leases"`
-	Breaker          bool    `json:"breaker"`
-	LeaseTTLSeconds  float64 `json:"lease_ttl_seconds"`
+	// The stages as asked for.
+	Combining bool `json:"combining"`
+	Memory    bool `json:"memory"`
+	Leases    bool `json:"leases"`
+	Breaker   bool `json:"breaker"`
 
 	AddedLatencySeconds float64 `json:"added_latency_seconds,omitempty"` // to each round trip
 

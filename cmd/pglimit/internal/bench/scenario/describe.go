@@ -12,10 +12,7 @@ func (s Scenario) Describe(auditDecisions int, seed uint64) result.Scenario {
 		Durability: s.Durability.String(), TimeoutSeconds: s.Timeout.Seconds(),
 		WarmupSeconds: s.Warmup.Seconds(), DurationSeconds: s.Length().Seconds(),
 		AuditDecisions: auditDecisions, Seed: seed,
-		Combining: !s.Stages.NoCombining, Lanes: s.Stages.Lanes, MaxWaiting: s.Stages.MaxWaiting,
-		Memory: !s.Stages.NoMemory, DenialTTLSeconds: s.Stages.DenialTTL.Seconds(), DenialKeys: s.Stages.DenialKeys,
-		Breaker: !s.Stages.NoBreaker,
-		Leases:  s.Stages.Leases, LeaseTTLSeconds: s.Stages.LeaseTTL.Seconds(),
+		Combining: !s.Stages.NoCombining, Memory: !s.Stages.NoMemory, Leases: s.Stages.Leases, Breaker: !s.Stages.NoBreaker,
 		AddedLatencySeconds: s.Latency.Seconds(),
 	}
 	if s.Distribution == Zipf {

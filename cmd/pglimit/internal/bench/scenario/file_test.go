@@ -89,7 +89,7 @@ func TestSetASingleField(t *testing.T) {
 		{"rps", "50", func(s *Scenario) { s.Phases = []Phase{{50, 50, 10 * time.Minute}} }},
 		{"phases", "[{rate: 5, ramp-to: 6, duration: 1s}]", func(s *Scenario) { s.Phases = []Phase{{5, 6, time.Second}} }},
 		{"durability", "durable", func(s *Scenario) { s.Durability = pglimit.Durable }},
-		{"lease-ttl", "2s", func(s *Scenario) { s.Stages.LeaseTTL = 2 * time.Second }},
+		{"leases", "true", func(s *Scenario) { s.Stages.Leases = true }},
 		{"duration", "1m", func(s *Scenario) { *s = s.Scaled(0.1) }},
 	} {
 		got, want := experiment(t), experiment(t)

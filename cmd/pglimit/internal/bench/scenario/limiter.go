@@ -40,11 +40,8 @@ func (s Scenario) Limiter(name string, subject Subject) pglimit.Config {
 	on := s.StagesFor(subject.Strategy)
 	return pglimit.Config{
 		Name: name, Limit: subject.Limit, Timeout: cmp.Or(s.Timeout, pglimit.NoTimeout), Durability: s.Durability,
-		MaxWaiting: on.MaxWaiting,
-		Combine:    pglimit.Combine{Off: on.NoCombining, Lanes: on.Lanes},
-		Memory:     pglimit.Memory{Off: on.NoMemory, TTL: on.DenialTTL, Keys: on.DenialKeys},
-		Leases:     pglimit.Leases{On: on.Leases, TTL: on.LeaseTTL},
-		Breaker:    pglimit.Breaker{Off: on.NoBreaker},
+		Combine: pglimit.Combine{Off: on.NoCombining}, Memory: pglimit.Memory{Off: on.NoMemory},
+		Leases: pglimit.Leases{On: on.Leases}, Breaker: pglimit.Breaker{Off: on.NoBreaker},
 	}
 }
 

@@ -94,18 +94,13 @@ type Phase struct {
 	Length   time.Duration
 }
 
-// Stages between a limiter and its strategy, as in [pglimit.Config]: a zero is the library's default. The write-up's
+// Stages between a limiter and its strategy, as [pglimit.Config] has them by default. The write-up's
 // statements run without any stage, and a strategy that is no [pglimit.Leaser] runs without leases.
 type Stages struct {
-	NoCombining bool          `yaml:"no-combining"`
-	Lanes       int           `yaml:"lanes"`
-	MaxWaiting  int           `yaml:"max-waiting"`
-	NoMemory    bool          `yaml:"no-memory"`
-	DenialTTL   time.Duration `yaml:"denial-ttl"`
-	DenialKeys  int           `yaml:"denial-keys"`
-	Leases      bool          `yaml:"leases"`
-	LeaseTTL    time.Duration `yaml:"lease-ttl"`
-	NoBreaker   bool          `yaml:"no-breaker"`
+	NoCombining bool `yaml:"no-combining"`
+	NoMemory    bool `yaml:"no-memory"`
+	Leases      bool `yaml:"leases"`
+	NoBreaker   bool `yaml:"no-breaker"`
 }
 
 // bare is one round trip per decision.

@@ -94,12 +94,11 @@ func TestLimiterHasTheStages(t *testing.T) {
 	t.Parallel()
 	s := Custom()
 	s.Timeout, s.Durability = time.Second, pglimit.Durable
-	s.Stages = Stages{Lanes: 3, MaxWaiting: 4, DenialTTL: 5 * time.Second, DenialKeys: 6, Leases: true, LeaseTTL: 7 * time.Second}
+	s.Stages = Stages{Leases: true}
 	limit := pglimit.PerSecond(8)
 	got := s.Limiter("name", Subject{Strategy: strategies.TokenBucket{}, Limit: limit})
 	want := pglimit.Config{
-		Name: "name", Limit: limit, Timeout: time.Second, Durability: pglimit.Durable, MaxWaiting: 4,
-		Combine: pglimit.Combine{Lanes: 3}, Memory: pglimit.Memory{TTL: 5 * time.Second, Keys: 6}, Leases: pglimit.Leases{On: true, TTL: 7 * time.Second},
+		Name: "name", Limit: limit, Timeout: time.Second, Durability: pglimit.Durable, Leases: pglimit.Leases{On: true},
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v\nwant %+v", got, want)
@@ -134,7 +133,7 @@ func TestDescriptionOfALoad(t *testing.T) {
 	s := Custom()
 	s.CompareBy, s.AtMost, s.StagesOf = result.ByGrants, 7, "plain"
 	s.Timeout, s.Warmup, s.WithRows = 1500*time.Millisecond, 250*time.Millisecond, true
-	s.Stages = Stages{NoCombining: true, Lanes: 3, MaxWaiting: 4, DenialTTL: 5 * time.Second, DenialKeys: 6, LeaseTTL: 7 * time.Second}
+	s.Stages = Stages{NoCombining: true}
 	s.Latency = 2 * time.Millisecond
 	got := s.Describe(1000, 9)
 	want := result.Scenario{
@@ -142,8 +141,7 @@ func TestDescriptionOfALoad(t *testing.T) {
 		Parameters: result.Parameters{
 			Loop: "closed", Callers: 64, Instances: 1, Conns: 16, Keys: 20, WithRows: true, Distribution: Uniform, Limit: "20/1s", Cost: 1,
 			Durability: "relaxed", TimeoutSeconds: 1.5, WarmupSeconds: 0.25, DurationSeconds: 5, AuditDecisions: 1000, Seed: 9,
-			Lanes: 3, MaxWaiting: 4, Memory: true, DenialTTLSeconds: 5, DenialKeys: 6, LeaseTTLSeconds: 7, Breaker: true,
-			AddedLatencySeconds: 0.002,
+			Memory: true, Breaker: true, AddedLatencySeconds: 0.002,
 		},
 	}
 	if !reflect.DeepEqual(got, want) {

@@ -22,8 +22,7 @@ const (
 	maxLatency = 10 * time.Second
 )
 
-// Validate returns an error that names the field, its value and what is allowed. The limits of the stages are those of
-// [pglimit.Config.Validate].
+// Validate returns an error that names the field, its value and what is allowed.
 func (s Scenario) Validate() error {
 	if limit := (*pglimit.LimitError)(nil); errors.As(s.Limit.Validate(), &limit) {
 		return fmt.Errorf("limit: %s %s", strings.ToLower(limit.Field), limit.Why)

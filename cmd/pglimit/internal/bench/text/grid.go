@@ -3,7 +3,7 @@
 //	grid.go     tables and lines
 //	screen.go   the answer on one screen; a load of its own
 //	figures.go  the figures of a load, for --details
-//	others.go   the highest rates, the comparison of two reports, the loads that there are
+//	others.go   the comparison of two reports, the loads that there are
 //
 // A figure that is not known is "?", and one that there cannot be "-". Where a load was run in several rounds, figures
 // are medians.
