@@ -263,8 +263,8 @@ func cliPrintsGrants(t *testing.T, c cli) {
 	}
 	c.run(t, "migrate", "grants", "app", "--for", "decide-and-sweep").exits(t, 0).prints(t, "pglimit.schedule")
 	c.run(t, "migrate", "grants", "app", "--for", "sweep").fails(t, "decide-and-sweep")
-	c.run(t, "migrate", "grants").fails(t, "one ROLE")
-	c.run(t, "migrate", "grants", "").fails(t, "role is empty")
+	c.run(t, "migrate", "grants").fails(t, "needs a ROLE")
+	c.run(t, "migrate", "grants", "").fails(t, "ROLE is empty")
 
 	// A service with these rights and no others, in a database without exclusion_range.
 	c, admin := c.on(t)
