@@ -297,6 +297,9 @@ declare
     b bigint[];
     g int; -- group
     fallen boolean; -- a request of it cannot be granted
+    due_ns bigint; -- when all is there that it takes ahead; null: it takes nothing ahead
+    until_ns bigint; -- the first end of its calendar windows
+    end_ns bigint;
     i int; -- bucket
     unit bigint;
     written boolean;
@@ -323,6 +326,8 @@ begin
         asked := array_fill(false, array[n]);
         g := 1;
         fallen := false;
+        due_ns := null;
+        until_ns := null;
         for j in 1 .. cardinality(wants) loop
             i := coalesce(members[j], j);
             continue when _keys[i] is null;
@@ -337,7 +342,15 @@ begin
             fulls_ns[i] := fulls_ns[i] + grants[j] * _tokens_ns[i];
             continue when lasts is null;
             fallen := fallen or grants[j] = 0;
+            if aheads_ns is not null then
+                end_ns := ends_ns[least(i, cardinality(ends_ns))];
+                until_ns := least(until_ns, end_ns);
+                if end_ns is null and fulls_ns[i] - rooms_ns[i] > froms_ns[i] then
+                    due_ns := greatest(due_ns, fulls_ns[i] - rooms_ns[i]);
+                end if;
+            end if;
             continue when j < lasts[g];
+            fallen := fallen or coalesce(due_ns >= until_ns, false);
             for f in coalesce(lasts[g - 1], 0) + 1 .. case when fallen then j else 0 end loop
                 i := coalesce(members[f], f);
                 granted[i] := granted[i] - grants[f];
@@ -346,6 +359,8 @@ begin
             end loop;
             g := g + 1;
             fallen := false;
+            due_ns := null;
+            until_ns := null;
         end loop;
         complete := true;
         written := false;

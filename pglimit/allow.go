@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/pglimit/ratelimit/pglimit/internal/queue"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
@@ -97,6 +98,10 @@ type Group struct {
 	// may need longer.
 	RetryAfter time.Duration
 
+	// Delay is how long after the Decisions the tokens could be used, if DoAll has waited for them: the longest of
+	// the Decisions, each of which has the Delay of its own bucket.
+	Delay time.Duration
+
 	// Denied is the Decision with that RetryAfter, which names the Limiter, Key and Limit.
 	// FromMemory it is the longest that is known. If the group is Allowed, it is zero.
 	Denied Decision
@@ -120,25 +125,40 @@ type Group struct {
 // A denial is no error. After a [*RequestError] or [*LimitError] nothing is taken. If the strategy
 // does not know groups, the error satisfies errors.Is(err, [errors.ErrUnsupported]).
 //
+// If a request has a MaxWait, DoAll waits for the tokens, as [Limiter.WaitN] does, for the shortest MaxWait of the
+// requests at most: see [Request].MaxWait. The error is nil if, and only if, they may be used; [ErrWaitTooLong] comes
+// with a Group whose RetryAfter says how long it would have been.
+//
 // Groups do not spend leases (see [Config.Leases]): those of their buckets that this process has
 // are given back first.
 func (l *Limiter) DoAll(ctx context.Context, requests ...Request) (Group, error) {
+	longest, err := shortestWait(requests)
+	if err != nil {
+		return Group{}, err
+	}
+	if longest > 0 {
+		return l.waitForAll(ctx, requests, longest)
+	}
 	group, err := l.completeGroup(requests, l.ready(ctx))
 	if err != nil {
 		return Group{}, err
 	}
-	answer := l.decideGroup(ctx, group)
+	return l.answerGroup(l.decideGroup(ctx, group, false))
+}
+
+// answerGroup is what DoAll returns of a group that was decided. An error may come with decisions that hold.
+func (l *Limiter) answerGroup(answer *claim, err error) (Group, error) {
 	if answer.Err != nil {
-		return Group{}, answer.Err
+		return Group{}, err
 	}
-	g := Group{Allowed: answer.Decisions[0].Granted > 0, Decisions: answer.Decisions}
+	g := Group{Allowed: answer.Decisions[0].Granted > 0, Decisions: answer.Decisions, Delay: queue.Delay(answer.Decisions)}
 	for _, d := range g.Decisions {
 		if !g.Allowed && (g.Denied.Key == "" || d.RetryAfter > g.RetryAfter || g.Denied.Allowed && !d.Allowed) {
 			g.Denied = d
 		}
 		g.RetryAfter = max(g.RetryAfter, d.RetryAfter)
 	}
-	return g, nil
+	return g, err
 }
 
 // completeGroup completes the requests of a group, and checks them.
@@ -151,9 +171,6 @@ func (l *Limiter) completeGroup(requests []Request, own Limit) (*claim, error) {
 	}
 	if len(requests) == 0 || len(requests) > maxGroup {
 		return nil, fmt.Errorf("pglimit: DoAll of %d requests: a group has 1 to %d", len(requests), maxGroup)
-	}
-	if err := alone(requests); err != nil {
-		return nil, err
 	}
 	group, seen := l.newClaim(requests...), make(map[rate.Bucket]*rate.Request, len(requests))
 	for i := range group.Requests {

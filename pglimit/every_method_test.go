@@ -187,7 +187,7 @@ func TestFieldsThatDoNotGoTogether(t *testing.T) {
 		r     pglimit.Request
 		field string
 	}{
-		{each, pglimit.Request{MaxWait: 1}, "MaxWait"}, {all, pglimit.Request{MaxWait: 1}, "MaxWait"},
+		{each, pglimit.Request{MaxWait: 1}, "MaxWait"}, {all, pglimit.Request{MaxWait: -1}, "MaxWait"}, {all, pglimit.Request{MaxWait: 1, Ahead: 1}, "Ahead"},
 		{do, pglimit.Request{MaxWait: 1, Ahead: 1}, "MaxWait"}, {do, pglimit.Request{MaxWait: 1, ID: "id"}, "MaxWait"}, {do, pglimit.Request{MaxWait: 1, Unit: 2}, "MaxWait"},
 		{do, pglimit.Request{ID: "id", Ahead: 1}, "ID"}, {all, pglimit.Request{ID: "id"}, "ID"},
 	} {

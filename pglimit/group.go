@@ -6,8 +6,15 @@ import (
 	"github.com/pglimit/ratelimit/pglimit/internal/limits"
 )
 
-// decideGroup is decide for a group. What a rule grants is not taken from its bucket.
-func (l *Limiter) decideGroup(ctx context.Context, group *claim) *claim {
+// decideGroup is decide for a group, or decideInTurn if it waits. What a rule grants is not taken from its bucket.
+func (l *Limiter) decideGroup(ctx context.Context, group *claim, waits bool) (*claim, error) {
+	decide := func(c *claim) error {
+		if waits {
+			return l.decideInTurn(ctx, c)
+		}
+		l.decide(ctx, []*claim{c}, nil)
+		return c.Err
+	}
 	var asked []int
 	for i := range group.Requests {
 		if !limits.Frees(group.Rule(i)) {
@@ -15,18 +22,17 @@ func (l *Limiter) decideGroup(ctx context.Context, group *claim) *claim {
 		}
 	}
 	if len(asked) == len(group.Requests) {
-		l.decide(ctx, []*claim{group}, nil)
-		return group
+		return group, decide(group)
 	}
+	var err error
 	granted := true
 	if len(asked) > 0 {
 		rest := &claim{Decisions: make([]Decision, len(asked))}
 		for _, i := range asked {
 			rest.Requests, rest.Rules = append(rest.Requests, group.Requests[i]), append(rest.Rules, group.Rules[i])
 		}
-		l.decide(ctx, []*claim{rest}, nil)
-		if rest.Err != nil {
-			return rest
+		if err = decide(rest); rest.Err != nil {
+			return rest, err
 		}
 		for k, i := range asked {
 			group.Decisions[i] = rest.Decisions[k]
@@ -53,5 +59,5 @@ func (l *Limiter) decideGroup(ctx context.Context, group *claim) *claim {
 	if len(asked) == 0 {
 		l.tell(ctx, group)
 	}
-	return group
+	return group, err
 }

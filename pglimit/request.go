@@ -30,7 +30,13 @@ type Request struct {
 	// [Limiter.ResetAll] are for that only: to reset a bucket of another name, make a Limiter of that name.
 	Limiter string
 
-	// MaxWait: Do waits for the tokens, as [Limiter.WaitN] does, but so long at most.
+	// MaxWait: Do waits for the tokens, as [Limiter.WaitN] does, but so long at most. DoAll waits for those of all
+	// requests, for the shortest MaxWait of them. Each bucket reserves in the order in which Postgres was asked,
+	// and all tokens may be used when the last are due. The others' buckets count theirs from when these were
+	// there, and not from then on.
+	//
+	// A window of the calendar reserves nothing. If it is used up, or would end before the group is due, nothing is
+	// taken. DoAll asks again after RetryAfter if that is not too long, in the order of that time.
 	MaxWait time.Duration
 
 	// Ahead: tokens that come back within this time are granted too, and Decision.Delay says when they may be used.
@@ -55,7 +61,7 @@ type Request struct {
 func alone(requests []Request) error {
 	for i := range requests {
 		if longest := requests[i].MaxWait; longest != 0 {
-			return &IndexError{i, &RequestError{Field: "MaxWait", Why: fmt.Sprintf("is %v: only a request that is alone can wait, see Do", longest)}}
+			return &IndexError{i, &RequestError{Field: "MaxWait", Why: fmt.Sprintf("is %v: of several requests only those of a group can wait: see Do and DoAll", longest)}}
 		}
 	}
 	return nil

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -81,31 +82,42 @@ func (l *Limiter) wait(ctx context.Context, request Request, longest time.Durati
 		l.tell(ctx, c)
 		return Decision{}, c.Err
 	}
+	err = l.decideInTurn(ctx, c)
+	return c.Decisions[0], err
+}
+
+// decideInTurn decides the claim, and waits until the tokens that are reserved for it are due. The error is nil if they
+// may be used. After ErrWaitTooLong, and if a fallback denies, the decisions hold.
+func (l *Limiter) decideInTurn(ctx context.Context, c *claim) error {
 	waits, told := &turn{limiter: l}, false
 	defer func() {
 		if waits.place != nil && !told { // a hook of the user's panics
-			l.queue.GiveUp(ctx, c.Requests[0], waits.place)
+			l.queue.GiveUp(ctx, c.Requests, waits.place)
 		}
 	}()
 	l.decide(ctx, []*claim{c}, waits)
 	told = true
-	r := c.Requests[0]
-	switch d := c.Decisions[0]; {
+	d := &c.Decisions[0]
+	granted := d.Granted > 0 || d.Allowed && !c.IsGroup()
+	switch {
 	case waits.place != nil:
-		return l.waitUntilDue(ctx, r, waits.place, d)
+		return l.waitUntilDue(ctx, c, waits.place)
 	case c.Err != nil:
-		return Decision{}, c.Err
-	case d.Allowed && d.Delay > 0: // by the fallback
-		return l.waitUntilDue(ctx, r, l.queue.Add(r, d), d)
-	case d.Allowed:
-		return d, nil
+		return c.Err
+	case granted && queue.Delay(c.Decisions) > 0: // by the fallback
+		return l.waitUntilDue(ctx, c, l.queue.Add(c.Requests, c.Decisions))
+	case granted:
+		return nil
 	case d.Source == FromFallback:
-		return d, fmt.Errorf("%w: so nobody can wait in turn, and OnError denied the request", ErrUnavailable)
+		return fmt.Errorf("%w: so nobody can wait in turn, and OnError denied the request", ErrUnavailable)
 	case d.Source == FromNewKeys:
-		return d, fmt.Errorf("%w: %w", ErrWaitTooLong, ErrTooManyNewKeys)
-	default:
-		return d, queue.TooLong(d.RetryAfter, r.Ahead)
+		return fmt.Errorf("%w: %w", ErrWaitTooLong, ErrTooManyNewKeys)
 	}
+	late, longest := time.Duration(0), time.Duration(0)
+	for i := range c.Decisions {
+		late, longest = max(late, c.Decisions[i].RetryAfter), max(longest, c.Requests[i].Ahead)
+	}
+	return queue.TooLong(late, longest)
 }
 
 // turn is the stage of a caller who waits for a turn. Nil: nobody does.
@@ -121,49 +133,51 @@ func (t *turn) queue(ctx context.Context, all []*claim) []*claim {
 	}
 	l, c := t.limiter, all[0]
 	joining, cancel := l.timed(ctx)
-	place, err := l.queue.Join(joining, &c.Requests[0])
+	place, err := l.queue.Join(joining, c.Requests)
 	err = l.late(ctx, joining, err)
 	cancel()
+	var decisions []Decision
 	if place != nil {
-		c.Decisions[0] = place.First
+		decisions = place.First
 	} else if err == nil {
-		place, c.Decisions[0], err = l.askForPlace(ctx, c.Requests[0])
+		place, decisions, err = l.askForPlace(ctx, c.Requests)
 	}
+	copy(c.Decisions, decisions)
 	t.place, c.Err = place, err
 	return nil
 }
 
 // askForPlace asks Postgres. Who leaves meanwhile need not wait for the answer, but it is heard: what
 // was reserved is given back in its turn.
-func (l *Limiter) askForPlace(ctx context.Context, r rate.Request) (own *queue.Waiter, d Decision, err error) {
+func (l *Limiter) askForPlace(ctx context.Context, requests []rate.Request) (own *queue.Waiter, decisions []Decision, err error) {
 	type answer struct {
-		own      *queue.Waiter
-		decision Decision
+		own       *queue.Waiter
+		decisions []Decision
 	}
-	var caller wait.Caller[rate.Request, answer]
-	caller.Begin(r)
+	c := claims.New(slices.Clone(requests)...)
+	var caller wait.Caller[*claim, answer]
+	caller.Begin(c)
 	longer, cancel := l.outlasting(ctx) // or it would not be known what it took
 	l.queue.Stay(1)
 	go func() {
 		defer l.queue.Leave(1)
 		defer cancel()
-		c := claims.New(r)
 		l.ask(longer, []*claim{c}, 1)
-		d := c.Decisions[0]
-		own := l.queue.Answered(r, d)
+		decisions := c.Decisions
+		own := l.queue.Answered(c.Requests, decisions)
 		if own != nil {
-			d = own.First
+			decisions = own.First
 		}
-		switch heard := caller.Answer(answer{own, d}, c.Err); {
+		switch heard := caller.Answer(answer{own, decisions}, c.Err); {
 		case heard:
 		case own != nil:
-			l.queue.GiveUp(longer, r, own)
+			l.queue.GiveUp(longer, c.Requests, own)
 		default:
-			l.queue.Stats.Lost.Add(d.Granted) // of a lease
+			l.queue.Stats.Lost.Add(decisions[0].Granted) // of a lease
 		}
 	}()
 	got, err := caller.Await(ctx, caller.Leave)
-	return got.own, got.decision, err
+	return got.own, got.decisions, err
 }
 
 func (l *Limiter) canWait(r *Request) error {
@@ -171,7 +185,7 @@ func (l *Limiter) canWait(r *Request) error {
 	case r.Tokens < 1:
 		return tooFew(r.Tokens)
 	case r.MaxWait < 0:
-		return &RequestError{Field: "MaxWait", Why: fmt.Sprintf("is %v: a wait must be positive (to take without waiting, leave it out)", r.MaxWait)}
+		return negativeWait(r.MaxWait)
 	}
 	if err := l.canReserve(); err != nil {
 		return err
@@ -179,6 +193,10 @@ func (l *Limiter) canWait(r *Request) error {
 	if r.Unit != 0 && r.Unit != r.Tokens || r.Ahead != 0 || r.ID != "" {
 		return &RequestError{Field: "MaxWait", Why: fmt.Sprintf("is %v: only a request that takes all or nothing, without Ahead or ID, can wait", r.MaxWait)}
 	}
+	return l.mayWait()
+}
+
+func (l *Limiter) mayWait() error {
 	if l.parent != nil {
 		return fmt.Errorf("pglimit: a wait in a transaction would hold the row locked: Reserve, or Wait on the Limiter itself: %w", errors.ErrUnsupported)
 	}
@@ -209,24 +227,36 @@ func (l *Limiter) longestWait(ctx context.Context, limit Limit, longest time.Dur
 	return most, nil
 }
 
-// waitUntilDue waits until the tokens are due, by the database's clock, or gives them back.
-func (l *Limiter) waitUntilDue(ctx context.Context, r rate.Request, own *queue.Waiter, d Decision) (Decision, error) {
+// waitUntilDue waits until the tokens are due, by the database's clock, or gives them back. Then the claim has the
+// decisions by its last place.
+func (l *Limiter) waitUntilDue(ctx context.Context, c *claim, own *queue.Waiter) error {
 	err := l.queue.Wait(ctx, own)
 	if err == nil {
-		done := l.queue.Done(r, own)
-		done.Rule, done.Observed = d.Rule, d.Observed
-		return done, nil
+		for i, d := range l.queue.Done(c.Requests, own) {
+			d.Rule, d.Observed = c.Decisions[i].Rule, c.Decisions[i].Observed
+			c.Decisions[i] = d
+		}
+		return nil
 	}
-	l.queue.GiveUp(ctx, r, own)
-	if beside := takenBeside(&d); beside != nil {
-		r.Limiter, r.Limit = beside.Limiter, beside.Limit
-		_ = l.refund(ctx, []Refund{refundOf(r, *beside, beside.Granted)}) // as what the others behind it reserved, it is lost then
+	l.queue.GiveUp(ctx, c.Requests, own)
+	var refunds []Refund // as what the others behind it reserved, it is lost then
+	for i := range c.Decisions {
+		if beside := takenBeside(&c.Decisions[i]); beside != nil {
+			r := c.Requests[i]
+			r.Limiter, r.Limit, r.Group = beside.Limiter, beside.Limit, 0
+			refunds = append(refunds, refundOf(r, *beside, beside.Granted))
+		}
 	}
+	_ = l.refund(ctx, refunds)
 	if !errors.Is(err, ErrWaitTooLong) {
-		return Decision{}, err
+		c.Fail(err)
+		return err
 	}
-	d.Allowed, d.Granted, d.RetryAfter, d.Delay = false, 0, d.Delay, 0
-	return d, err
+	for i := range c.Decisions {
+		d := &c.Decisions[i]
+		d.Allowed, d.Granted, d.RetryAfter, d.Delay = c.IsGroup() && d.Delay == 0, 0, d.Delay, 0
+	}
+	return err
 }
 
 // Reservation is what [Limiter.Reserve] returns: tokens that may be used after Delay, as in

@@ -103,12 +103,9 @@ func takeOne(ctx context.Context, session rate.Session, r *rate.Request, how pos
 			r.Key, r.Limiter, int64(r.Limit.Token()), int64(r.Limit.Window()), r.Tokens, how.Patience,
 			b.After, int64(b.Within), int64(b.For), int64(b.Max), int64(b.Forget), how.Relaxed, calendarOf(r),
 		}, []any{&numbers, &blockedNS}
-	case r.Ahead > 0:
-		statement, args = tokenBucketTakeAhead, []any{
-			r.Key, r.Limiter, int64(r.Limit.Token()), int64(r.Limit.Window()), r.Tokens, r.Unit, int64(r.Ahead), how.Patience, calendarOf(r), how.Relaxed,
-		}
 	default:
-		statement, args = tokenBucketTake, takeArgs(r, how)
+		take := takeStatement(r, how, &numbers)
+		statement, args = take.SQL, take.Args
 	}
 	if err := session.Row(ctx, statement, args, into...); err != nil {
 		return rate.Decision{}, err
@@ -155,10 +152,17 @@ func takeOnce(ctx context.Context, session rate.Session, r *rate.Request, how po
 	return d, nil
 }
 
-// takeArgs are the arguments of take.sql.
-func takeArgs(r *rate.Request, how postgres.Manner) []any {
+// takeStatement takes from one bucket, perhaps ahead.
+func takeStatement(r *rate.Request, how postgres.Manner, into *[]int64) rate.Statement {
+	if r.Ahead > 0 {
+		return rate.Statement{SQL: tokenBucketTakeAhead, Args: []any{
+			r.Key, r.Limiter, int64(r.Limit.Token()), int64(r.Limit.Window()), r.Tokens, r.Unit, int64(r.Ahead), how.Patience, calendarOf(r), how.Relaxed,
+		}, Into: []any{into}}
+	}
 	most := r.Limit.Burst / r.Unit * r.Unit // the price of more may be no bigint, and a plan for this number alone works it out
-	return []any{r.Key, r.Limiter, int64(r.Limit.Token()), int64(r.Limit.Window()), min(r.Tokens, most), r.Unit, how.Patience, how.Relaxed, calendarOf(r)}
+	return rate.Statement{SQL: tokenBucketTake, Args: []any{
+		r.Key, r.Limiter, int64(r.Limit.Token()), int64(r.Limit.Window()), min(r.Tokens, most), r.Unit, how.Patience, how.Relaxed, calendarOf(r),
+	}, Into: []any{into}}
 }
 
 // calendarOf the request's limit is null for a token bucket.

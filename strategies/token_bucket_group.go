@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/pglimit/ratelimit/internal/bucket"
 	"github.com/pglimit/ratelimit/internal/postgres"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
@@ -26,14 +27,20 @@ func takeGroup(ctx context.Context, session rate.Session, requests []rate.Reques
 	}
 	how.Relaxed = false // or a crash of the node that was asked, just after it has told the others to commit, would lose its own part
 	var off bool
-	rows := make([][]int64, len(requests))
+	rows, decisions := make([][]int64, len(requests)), make([]rate.Decision, len(requests))
 	statements := []rate.Statement{{SQL: "select not coalesce(nullif(pg_catalog.current_setting('pglimit.groups', true), '')::boolean, true)", Into: []any{&off}}}
 	for _, i := range postgres.Order(requests) {
-		statements = append(statements, rate.Statement{SQL: tokenBucketTake, Args: takeArgs(&requests[i], how), Into: []any{&rows[i]}})
+		statements = append(statements, takeStatement(&requests[i], how, &rows[i]))
 	}
 	granted := false
 	err := inTransaction(ctx, session, statements, func() bool {
-		granted = !off && !slices.ContainsFunc(rows, func(row []int64) bool { return len(row) < 2 || row[1] == 0 })
+		granted = !off && !slices.ContainsFunc(rows, func(row []int64) bool { return len(row) < 7 || row[1] == 0 })
+		if granted {
+			for i, row := range rows {
+				decisions[i] = decisionOf(&requests[i], row)
+			}
+			granted = bucket.InTime(requests, decisions)
+		}
 		return granted
 	})
 	switch {
@@ -45,13 +52,11 @@ func takeGroup(ctx context.Context, session rate.Session, requests []rate.Reques
 	if err != nil {
 		return nil, err
 	}
-	decisions := make([]rate.Decision, len(requests))
+	if granted {
+		return decisions, nil
+	}
 	for i, row := range rows {
 		r := &requests[i]
-		if granted {
-			decisions[i] = decisionOf(r, row)
-			continue
-		}
 		b := bucketOf(row[2:])
 		at := b.Dated(row[0])
 		b.FullNS -= row[1] * b.TokenNS // which was rolled back
@@ -82,7 +87,7 @@ var groupPatience = "5ms"
 func waitForGroup(ctx context.Context, session rate.Session, requests []rate.Request, patience *string) (held []int64, err error) {
 	for k, i := range postgres.Order(requests) {
 		var numbers []int64
-		take := rate.Statement{SQL: tokenBucketTake, Args: takeArgs(&requests[i], postgres.Manner{Relaxed: true, Patience: patience}), Into: []any{&numbers}}
+		take := takeStatement(&requests[i], postgres.Manner{Relaxed: true, Patience: patience}, &numbers)
 		err := postgres.Again(ctx, session, 5, func() error {
 			return inTransaction(ctx, session, []rate.Statement{take}, func() bool { return false })
 		})

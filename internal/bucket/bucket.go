@@ -267,6 +267,22 @@ func (b Row) untilFree(nowNS, partNS int64, limit rate.Limit) int64 {
 	return int64(from + sort.Search(to-from, func(ns int) bool { return there(from + ns) }))
 }
 
+// InTime says of a group that was granted that each of its calendar windows lasts until all of its tokens are due.
+func InTime(group []rate.Request, decisions []rate.Decision) bool {
+	var due time.Time
+	for i := range group {
+		if d := &decisions[i]; d.Delay > 0 && d.At.Add(d.Delay).After(due) {
+			due = d.At.Add(d.Delay)
+		}
+	}
+	for i := range group {
+		if d := &decisions[i]; group[i].Limit.Calendar != "" && !due.Before(d.At.Add(d.ResetAfter)) {
+			return false
+		}
+	}
+	return true
+}
+
 // Decision is the answer to the request: what was granted, and the bucket after that.
 func (b Row) Decision(r *rate.Request, nowNS, granted int64) rate.Decision {
 	unit := max(r.Unit, 1)

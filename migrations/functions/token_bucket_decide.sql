@@ -15,7 +15,8 @@
 -- number of its bucket (null: request i is for bucket i). units: it is granted in whole multiples of that (null:
 -- all or nothing). aheads_ns: it is also granted what comes back within that time (null: none is).
 -- lasts: group i has the requests lasts[i - 1] + 1 to lasts[i]; if they are several, they are for different
--- buckets, each all or nothing, and if one is not granted, none is. (Null: each request is by itself.)
+-- buckets, each all or nothing, and if one is not granted, none is. (Null: each request is by itself.) What a group takes
+-- ahead it uses when the last of it comes back: if a calendar window of the group has ended by then, none is granted.
 -- None of this is checked here.
 --
 -- grants: tokens for each request. buckets: eight numbers for each bucket: its number, and the seven of
@@ -41,6 +42,9 @@ declare
     b bigint[];
     g int; -- group
     fallen boolean; -- a request of it cannot be granted
+    due_ns bigint; -- when all is there that it takes ahead; null: it takes nothing ahead
+    until_ns bigint; -- the first end of its calendar windows
+    end_ns bigint;
     i int; -- bucket
     unit bigint;
     written boolean;
@@ -67,6 +71,8 @@ begin
         asked := array_fill(false, array[n]);
         g := 1;
         fallen := false;
+        due_ns := null;
+        until_ns := null;
         for j in 1 .. cardinality(wants) loop
             i := coalesce(members[j], j);
             continue when _keys[i] is null;
@@ -81,7 +87,15 @@ begin
             fulls_ns[i] := fulls_ns[i] + grants[j] * _tokens_ns[i];
             continue when lasts is null;
             fallen := fallen or grants[j] = 0;
+            if aheads_ns is not null then
+                end_ns := ends_ns[least(i, cardinality(ends_ns))];
+                until_ns := least(until_ns, end_ns);
+                if end_ns is null and fulls_ns[i] - rooms_ns[i] > froms_ns[i] then
+                    due_ns := greatest(due_ns, fulls_ns[i] - rooms_ns[i]);
+                end if;
+            end if;
             continue when j < lasts[g];
+            fallen := fallen or coalesce(due_ns >= until_ns, false);
             for f in coalesce(lasts[g - 1], 0) + 1 .. case when fallen then j else 0 end loop
                 i := coalesce(members[f], f);
                 granted[i] := granted[i] - grants[f];
@@ -90,6 +104,8 @@ begin
             end loop;
             g := g + 1;
             fallen := false;
+            due_ns := null;
+            until_ns := null;
         end loop;
         complete := true;
         written := false;

@@ -2,6 +2,7 @@ package pglimittest
 
 import (
 	"context"
+	"maps"
 	"time"
 
 	"github.com/pglimit/ratelimit/internal/bucket"
@@ -90,22 +91,29 @@ func (s *Strategy) take(nowNS int64, r *rate.Request) rate.Decision {
 	return d
 }
 
-// takeGroup looks at all buckets, and takes from them if all have the tokens.
+// takeGroup looks at all buckets, and takes from them. If one denies, it takes it back.
 func (s *Strategy) takeGroup(nowNS int64, group []rate.Request) []rate.Decision {
-	decisions := make([]rate.Decision, len(group))
+	looks, decisions := make([]rate.Decision, len(group)), make([]rate.Decision, len(group))
+	before := make(map[rate.Bucket]bucket.Row)
 	all := true
 	for i := range group {
 		n := group[i].Bucket()
 		s.keep(n, s.buckets[n], corrected(s.buckets[n], nowNS, group[i].Limit)) // also of a group that falls
-		look := group[i]
-		look.Tokens, look.Group = 0, 0
-		decisions[i] = s.take(nowNS, &look)
-		all = all && decisions[i].Allowed
-	}
-	if all {
-		for i := range group {
-			decisions[i] = s.take(nowNS, &group[i])
+		if row, known := s.buckets[n]; known {
+			before[n] = row
 		}
+		look := group[i]
+		look.Tokens, look.Group, look.Ahead = 0, 0, 0
+		looks[i] = s.take(nowNS, &look)
+		decisions[i] = s.take(nowNS, &group[i])
+		all = all && decisions[i].Granted > 0
 	}
-	return decisions
+	if all && bucket.InTime(group, decisions) {
+		return decisions
+	}
+	for i := range group {
+		delete(s.buckets, group[i].Bucket())
+	}
+	maps.Copy(s.buckets, before)
+	return looks
 }

@@ -64,8 +64,9 @@ type Request struct {
 	Ahead time.Duration
 
 	// Group: requests of one call of Take with the same Group stand or fall together. They follow
-	// one another and are for different buckets, each all or nothing, without Ahead, ID or
-	// Block. If one of them cannot be granted, nothing is taken for the group, and nothing written:
+	// one another and are for different buckets, each all or nothing, without ID or Block. With Ahead,
+	// each bucket reserves as it does for a request by itself, and all tokens are used when the last
+	// are due: a group that is due only after the end of one of its calendar windows cannot be granted. If one of them cannot be granted, nothing is taken for the group, and nothing written:
 	// Granted of its decisions is zero, and Allowed says that this bucket had the tokens. Zero:
 	// the request stands by itself.
 	Group int
@@ -156,10 +157,11 @@ func Unsupported(strategy string, r *Request) error {
 
 // validateRest checks the fields that most requests leave out.
 func (r *Request) validateRest() error {
-	allOrNothing := r.Tokens > 0 && r.Unit == r.Tokens && r.Ahead == 0
+	whole := r.Tokens > 0 && r.Unit == r.Tokens
+	allOrNothing := whole && r.Ahead == 0
 	switch {
-	case r.Group != 0 && (!allOrNothing || r.ID != "" || r.Block != nil):
-		return &RequestError{"Group", fmt.Sprintf("is %d: the requests of a group take all or nothing (this one %d tokens in units of %d, Ahead %v), without ID or Block", r.Group, r.Tokens, r.Unit, r.Ahead)}
+	case r.Group != 0 && (!whole || r.ID != "" || r.Block != nil):
+		return &RequestError{"Group", fmt.Sprintf("is %d: the requests of a group take all or nothing (this one %d tokens in units of %d), without ID or Block", r.Group, r.Tokens, r.Unit)}
 	case r.ID != "" && (!allOrNothing || r.Block != nil):
 		return &RequestError{"ID", fmt.Sprintf("is %q: only a request that takes all or nothing, and nothing Ahead, without Block, can have one", r.ID)}
 	case r.ID != "" && (r.IDTTL < MinIDTTL || r.IDTTL > MaxIDTTL):

@@ -12,6 +12,8 @@ var (
 	anID   = rate.Request{Limit: slow(1), Tokens: 1, Unit: 1, ID: "id", IDTTL: time.Hour}
 	aBlock = rate.Request{Limit: slow(1), Tokens: 1, Unit: 1, Block: &rate.Block{After: 1, Within: 1, For: 1, Max: 1}}
 	ahead  = rate.Request{Limit: slow(1), Tokens: 1, Unit: 1, Ahead: time.Second}
+
+	aGroupAhead = rate.Request{Limit: slow(1), Tokens: 1, Unit: 1, Group: 1, Ahead: time.Second}
 )
 
 func (s *suite) can(such rate.Request) bool { return s.strategy.Check(&such) == nil }

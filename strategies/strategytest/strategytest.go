@@ -115,6 +115,7 @@ func decisions(table *Table) []test {
 		{"NeverOverTheLooserLimit", neverOver},
 		{"LeasesLoseNoToken", leasesLoseNothing},
 		{"AnIDCanBeUsedAgain", onceExpires},
+		{"GroupsReserveAllOrNothing", groupsReserve},
 		{"DenialsFarApartDoNotBlock", blocksWithin},
 		{"EveryDenialCountsUnderLoad", blocksUnderLoad},
 	})

@@ -74,7 +74,7 @@ func (t *twin) decides(r rate.Request, got rate.Decision, untimed bool) {
 	t.note(r.Bucket(), "asks %+v\n\tand got %+v", r, got)
 	asked, at := r, got.At
 	if asked.Group = 0; r.Group != 0 && got.Granted == 0 {
-		asked.Tokens = 0
+		asked.Tokens, asked.Ahead = 0, 0
 	}
 	if r.ID != "" && at.Before(t.at) { // an answer that is given again
 		at = t.at

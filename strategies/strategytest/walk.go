@@ -169,6 +169,9 @@ func (w *walk) several(groups int) (requests []rate.Request) {
 			if i < groups {
 				r = w.whole(b, 1+w.Int64N(4))
 				r.Group = 1 + i
+				if w.IntN(4) == 0 && w.can(aGroupAhead) && w.fillsAsATokenBucket() {
+					r.Ahead = time.Duration(1 + w.Int64N(int64(3*r.Limit.Window())))
+				}
 			}
 			limits[b.Bucket] = []rate.Limit{r.Limit}
 			requests = append(requests, r)

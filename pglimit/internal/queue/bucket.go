@@ -9,7 +9,7 @@ import (
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
-// bucket is what the queue knows of a bucket. A place of a caller who gave up is
+// bucket is what the queue knows of a bucket, or of those of equal groups. A place of a caller who gave up is
 // lost to all if it is given back while, or after, another one is reserved behind it. So while there
 // are vacant places the bucket is closed: new callers take one of them, or wait. When the callers who were
 // asking before have their answers, the places that are still vacant are given back, and the bucket opens.
@@ -24,16 +24,16 @@ type bucket struct {
 // vacancy is the place of a caller who gave up.
 type vacancy struct {
 	place
-	request rate.Request    // as in the line
-	ctx     context.Context // of that caller, without its end
-	gone    chan struct{}   // closed when somebody has taken it, or it is given back
+	unit unit
+	ctx  context.Context // of that caller, without its end
+	gone chan struct{}   // closed when somebody has taken it, or it is given back
 }
 
 // newcomer is a caller who waits until the bucket opens, or for a vacant place.
 type newcomer struct {
-	request rate.Request
-	latest  time.Time    // when the tokens must be due
-	answer  chan *Waiter // has an element if there is a place; it is nil if the caller is to ask Postgres
+	unit   unit
+	latest time.Time    // when the tokens must be due
+	answer chan *Waiter // has an element if there is a place; it is nil if the caller is to ask Postgres
 }
 
 // mayBeOverdue is how late, by the database's clock, the tokens of a caller who left may be used by
@@ -45,9 +45,9 @@ func byDue(a, b *vacancy) int { return a.due.Compare(b.due) }
 
 // Join puts the caller into a line, at a vacant place that is due in time. If there is none, own is
 // nil: the caller is to ask Postgres, and then to call Answered. The wait before that is a part of
-// r.Ahead.
-func (q *Queue) Join(ctx context.Context, r *rate.Request) (own *Waiter, err error) {
-	n := q.admit(*r)
+// the Ahead of the requests.
+func (q *Queue) Join(ctx context.Context, requests []rate.Request) (own *Waiter, err error) {
+	n := q.admit(requests)
 	if n == nil {
 		return nil, nil
 	}
@@ -61,22 +61,29 @@ func (q *Queue) Join(ctx context.Context, r *rate.Request) (own *Waiter, err err
 	if own != nil {
 		return own, nil
 	}
-	r.Ahead = max(0, time.Until(n.latest)).Truncate(time.Millisecond) // as longestWait of the Limiter does
+	left := max(0, time.Until(n.latest)).Truncate(time.Millisecond) // as longestWait of the Limiter does
+	for i := range requests {
+		requests[i].Ahead = min(requests[i].Ahead, left)
+	}
 	return nil, err
 }
 
 // admit a caller. If the bucket is open, n is nil, and the caller asks Postgres.
-func (q *Queue) admit(r rate.Request) (n *newcomer) {
+func (q *Queue) admit(requests []rate.Request) (n *newcomer) {
+	u, longest := unitOf(requests), time.Duration(0)
+	for i := range requests {
+		longest = max(longest, requests[i].Ahead)
+	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	b := q.of(r)
+	b := q.of(u)
 	if !b.closed {
 		b.asking++
 		return nil
 	}
-	n = &newcomer{r, time.Now().Add(r.Ahead), make(chan *Waiter, 1)}
+	n = &newcomer{u, time.Now().Add(longest), make(chan *Waiter, 1)}
 	if q.occupy(b, n) {
-		q.update(r, b)
+		q.update(u, b)
 	} else {
 		b.newcomers = append(b.newcomers, n)
 	}
@@ -87,7 +94,7 @@ func (q *Queue) admit(r rate.Request) (n *newcomer) {
 func (q *Queue) withdraw(n *newcomer) (own *Waiter) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	b := q.of(n.request)
+	b := q.of(n.unit)
 	select {
 	case own = <-n.answer:
 		if own == nil { // it was to ask Postgres
@@ -96,15 +103,15 @@ func (q *Queue) withdraw(n *newcomer) (own *Waiter) {
 	default:
 		b.newcomers = slices.DeleteFunc(b.newcomers, func(other *newcomer) bool { return other == n })
 	}
-	q.update(n.request, b)
+	q.update(n.unit, b)
 	return own
 }
 
 // occupy gives the caller the first vacant place that is due in time, and returns whether there is one.
 func (q *Queue) occupy(b *bucket, n *newcomer) bool {
-	line, now := inLine(n.request), time.Now()
+	now := time.Now()
 	i := slices.IndexFunc(b.vacant, func(v *vacancy) bool {
-		return v.request == line && v.due.After(now) && !v.due.After(n.latest)
+		return v.unit.line == n.unit.line && v.due.After(now) && !v.due.After(n.latest)
 	})
 	if i < 0 {
 		return false
@@ -112,8 +119,8 @@ func (q *Queue) occupy(b *bucket, n *newcomer) bool {
 	v := b.vacant[i]
 	b.vacant = slices.Delete(b.vacant, i, i+1)
 	close(v.gone)
-	q.Stats.PassedOn.Add(v.decision.Granted)
-	n.answer <- q.add(line, v.place)
+	q.Stats.PassedOn.Add(v.granted())
+	n.answer <- q.add(n.unit, v.place)
 	return true
 }
 
@@ -132,11 +139,11 @@ func (b *bucket) admitAll() {
 	b.asking, b.newcomers = b.asking+len(b.newcomers), nil
 }
 
-func (q *Queue) of(r rate.Request) *bucket {
-	b := q.buckets[r.Bucket()]
+func (q *Queue) of(u unit) *bucket {
+	b := q.buckets[u.door()]
 	if b == nil {
 		b = &bucket{}
-		q.buckets[r.Bucket()] = b
+		q.buckets[u.door()] = b
 	}
 	return b
 }
@@ -144,41 +151,43 @@ func (q *Queue) of(r rate.Request) *bucket {
 // Answered says that the caller has asked Postgres. If that has granted the tokens, the caller stands in
 // line from now on, at an earlier vacant place if there is one. That may have been due before Postgres
 // decided, but not by more than mayBeOverdue.
-func (q *Queue) Answered(r rate.Request, decision rate.Decision) (own *Waiter) {
+func (q *Queue) Answered(requests []rate.Request, decisions []rate.Decision) (own *Waiter) {
+	u, first := unitOf(requests), &decisions[0]
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	b, line := q.of(r), inLine(r)
+	b := q.of(u)
 	b.asking--
-	if decision.Allowed && decision.Source == rate.FromDatabase {
-		p := placeOf(r, decision)
+	if first.Granted > 0 && first.Source == rate.FromDatabase {
+		p := placeOf(requests, decisions)
 		for _, v := range b.vacant {
-			overdue := decision.At.Sub(v.decision.At.Add(v.decision.Delay))
-			if v.request == line && v.due.Before(p.due) && overdue <= mayBeOverdue {
+			overdue := first.At.Sub(v.by())
+			if v.unit.line == u.line && v.due.Before(p.due) && overdue <= mayBeOverdue {
 				v.place, p = p, v.place
 			}
 		}
 		slices.SortStableFunc(b.vacant, byDue)
-		own = q.add(line, p)
+		own = q.add(u, p)
 	}
-	q.update(r, b)
+	q.update(u, b)
 	return own
 }
 
 // GiveUp leaves the line, with its last place, and returns when somebody else has that place or it
 // is given back, but does not wait for long.
-func (q *Queue) GiveUp(ctx context.Context, r rate.Request, own *Waiter) {
+func (q *Queue) GiveUp(ctx context.Context, requests []rate.Request, own *Waiter) {
+	u := unitOf(requests)
 	q.mu.Lock()
-	q.remove(inLine(r), own, true)
-	if own.decision.Source != rate.FromDatabase { // Postgres has not granted it
+	q.remove(u, own, true)
+	if own.decisions[0].Source != rate.FromDatabase { // Postgres has not granted it
 		q.mu.Unlock()
 		return
 	}
-	v := &vacancy{place: own.place, request: inLine(r), ctx: context.WithoutCancel(ctx), gone: make(chan struct{})}
-	b := q.of(r)
+	v := &vacancy{place: own.place, unit: u, ctx: context.WithoutCancel(ctx), gone: make(chan struct{})}
+	b := q.of(u)
 	b.closed = true
 	b.vacant = append(b.vacant, v)
 	slices.SortStableFunc(b.vacant, byDue)
-	q.update(r, b)
+	q.update(u, b)
 	q.mu.Unlock()
 	select {
 	case <-v.gone:
@@ -187,19 +196,19 @@ func (q *Queue) GiveUp(ctx context.Context, r rate.Request, own *Waiter) {
 }
 
 // update opens the bucket, or begins to give vacant places back, if it is time. The queue is locked.
-func (q *Queue) update(r rate.Request, b *bucket) {
+func (q *Queue) update(u unit, b *bucket) {
 	q.occupyAll(b)
 	switch {
 	case b.refunding:
 	case len(b.vacant) == 0:
 		b.closed = false
 		if b.admitAll(); b.asking == 0 {
-			delete(q.buckets, r.Bucket())
+			delete(q.buckets, u.door())
 		}
 	case b.asking == 0:
 		b.refunding = true
 		q.Stay(1)
-		go q.refund(r, b, b.vacant)
+		go q.refund(u, b, b.vacant)
 		b.vacant = nil
 	}
 }
@@ -211,7 +220,7 @@ type refundCall struct {
 }
 
 // refund gives vacant places back.
-func (q *Queue) refund(r rate.Request, b *bucket, vacant []*vacancy) {
+func (q *Queue) refund(u unit, b *bucket, vacant []*vacancy) {
 	defer q.Leave(1)
 	q.mu.Lock()
 	call, first := q.next, q.next == nil
@@ -220,7 +229,7 @@ func (q *Queue) refund(r rate.Request, b *bucket, vacant []*vacancy) {
 		q.next = call
 	}
 	for _, v := range vacant {
-		call.refunds = append(call.refunds, rate.Refund{Request: v.request, At: v.decision.At, Delay: v.decision.Delay})
+		call.refunds = append(call.refunds, v.refunds()...)
 	}
 	q.mu.Unlock()
 	if first {
@@ -240,7 +249,7 @@ func (q *Queue) refund(r rate.Request, b *bucket, vacant []*vacancy) {
 		// vacant now may be lost by that.
 		b.admitAll()
 	}
-	q.update(r, b)
+	q.update(u, b)
 }
 
 // send makes the call. There is one call at a time, and what is to be given back meanwhile, of other

@@ -10,7 +10,6 @@ import (
 	"sync"
 	"time"
 
-	arithmetic "github.com/pglimit/ratelimit/internal/bucket"
 	"github.com/pglimit/ratelimit/pglimit/internal/wait"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
@@ -24,7 +23,7 @@ func TooLong(wait, most time.Duration) error {
 }
 
 // Queue has the callers of Wait, each until its end. Those whose tokens are reserved stand in
-// lines, one for each sort of request. A caller who gives up leaves the last place of the line, and the
+// lines, one for each sort of request or group. A caller who gives up leaves the last place of the line, and the
 // others behind move up: a place that is given back in the middle would be lost to all, because
 // what others have reserved does not move.
 type Queue struct {
@@ -36,8 +35,8 @@ type Queue struct {
 	giveBack func(ctx context.Context, refunds []rate.Refund) error
 
 	mu      sync.Mutex
-	lines   map[rate.Request][]*Waiter // by what they asked for, without Ahead; sorted by due
-	buckets map[rate.Bucket]*bucket
+	lines   map[line][]*Waiter // by what they asked for; sorted by due
+	buckets map[door]*bucket
 	next    *refundCall   // what the next call gives back, if anything
 	call    chan struct{} // has an element while a call is under way
 }
@@ -45,25 +44,8 @@ type Queue struct {
 // Waiter is a caller whose tokens are reserved and not due yet.
 type Waiter struct {
 	place
-	First rate.Decision // by its first place
-	moved chan struct{} // has an element if it has another place since
-}
-
-// place is a reservation.
-type place struct {
-	decision rate.Decision
-	due      time.Time
-}
-
-func placeOf(r rate.Request, d rate.Decision) place {
-	d.Limiter, d.Key, d.Limit = r.Limiter, r.Key, r.Limit
-	return place{d, time.Now().Add(arithmetic.AtMost(d.Delay))}
-}
-
-// inLine is the request by which its line is known: how long a caller may wait does not matter there.
-func inLine(r rate.Request) rate.Request {
-	r.Ahead = 0
-	return r
+	First []rate.Decision // by its first place
+	moved chan struct{}   // has an element if it has another place since
 }
 
 // New is an empty Queue. giveBack returns tokens to their buckets.
@@ -71,7 +53,7 @@ func New(giveBack func(ctx context.Context, refunds []rate.Refund) error) *Queue
 	q := &Queue{
 		Callers:  wait.NewCallers(math.MaxInt), // how many they are is bounded by how long they may wait, and by the rate
 		giveBack: giveBack,
-		lines:    make(map[rate.Request][]*Waiter), buckets: make(map[rate.Bucket]*bucket), call: make(chan struct{}, 1),
+		lines:    make(map[line][]*Waiter), buckets: make(map[door]*bucket), call: make(chan struct{}, 1),
 	}
 	q.ended, q.end = context.WithCancel(context.Background())
 	return q
@@ -84,21 +66,21 @@ func (q *Queue) Close(ctx context.Context) error {
 }
 
 // Add a caller whose tokens nobody else can have.
-func (q *Queue) Add(r rate.Request, d rate.Decision) *Waiter {
+func (q *Queue) Add(requests []rate.Request, decisions []rate.Decision) *Waiter {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.add(inLine(r), placeOf(r, d))
+	return q.add(unitOf(requests), placeOf(requests, decisions))
 }
 
-// add to the line of a request without Ahead. The queue is locked.
-func (q *Queue) add(r rate.Request, p place) *Waiter {
-	own := &Waiter{p, p.decision, make(chan struct{}, 1)}
-	line := q.lines[r]
+// add to the unit's line. The queue is locked.
+func (q *Queue) add(u unit, p place) *Waiter {
+	own := &Waiter{p, p.decisions, make(chan struct{}, 1)}
+	line := q.lines[u.line]
 	at := len(line)
 	for at > 0 && line[at-1].due.After(p.due) {
 		at--
 	}
-	q.lines[r] = slices.Insert(line, at, own)
+	q.lines[u.line] = slices.Insert(line, at, own)
 	return own
 }
 
@@ -128,31 +110,41 @@ func (q *Queue) Wait(ctx context.Context, own *Waiter) error {
 		case ends && due.After(deadline): // the round trip took its time
 			return TooLong(left, time.Until(deadline))
 		}
-		timer := time.NewTimer(left)
-		select {
-		case <-timer.C:
-		case <-own.moved:
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-q.ended.Done():
-			return rate.ErrClosed
+		if err := q.sleep(ctx, left, own.moved); err != nil {
+			return err
 		}
-		timer.Stop()
 	}
 }
 
-// Done takes the waiter, whose tokens are due, out of its line. It returns the decision by its last place.
-func (q *Queue) Done(r rate.Request, own *Waiter) rate.Decision {
+// Sleep for so long. The error is that of ctx, or ErrClosed.
+func (q *Queue) Sleep(ctx context.Context, d time.Duration) error { return q.sleep(ctx, d, nil) }
+
+func (q *Queue) sleep(ctx context.Context, d time.Duration, moved <-chan struct{}) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-moved:
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-q.ended.Done():
+		return rate.ErrClosed
+	}
+	return nil
+}
+
+// Done takes the waiter, whose tokens are due, out of its line. It returns the decisions by its last place.
+func (q *Queue) Done(requests []rate.Request, own *Waiter) []rate.Decision {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.remove(inLine(r), own, false)
-	return own.decision
+	q.remove(unitOf(requests), own, false)
+	return own.decisions
 }
 
 // remove the waiter from its line. If it gives up, the others move up first, and it has the last
 // place. The queue is locked.
-func (q *Queue) remove(r rate.Request, own *Waiter, givesUp bool) {
-	line := q.lines[r]
+func (q *Queue) remove(u unit, own *Waiter, givesUp bool) {
+	line := q.lines[u.line]
 	at := slices.Index(line, own)
 	if givesUp {
 		for _, next := range line[at+1:] {
@@ -164,8 +156,8 @@ func (q *Queue) remove(r rate.Request, own *Waiter, givesUp bool) {
 		}
 	}
 	if line = slices.Delete(line, at, at+1); len(line) == 0 {
-		delete(q.lines, r)
+		delete(q.lines, u.line)
 	} else {
-		q.lines[r] = line
+		q.lines[u.line] = line
 	}
 }

@@ -47,7 +47,7 @@ func newLine(t *testing.T) *line {
 
 // caller is one who waits.
 type caller struct {
-	request rate.Request
+	request []rate.Request // one
 	leave   context.CancelFunc
 	asked   bool // Postgres
 	due     time.Duration
@@ -59,16 +59,16 @@ type caller struct {
 func (l *line) comes(tokens int64, longest time.Duration) *caller {
 	ctx, leave := context.WithTimeout(l.t.Context(), time.Hour)
 	request := rate.Request{Limiter: "test", Key: "k", Tokens: tokens, Unit: tokens, Ahead: longest}
-	c := &caller{leave: leave, request: request}
+	c := &caller{leave: leave, request: []rate.Request{request}}
 	go func() {
 		defer leave()
-		own, err := l.Join(ctx, &c.request)
+		own, err := l.Join(ctx, c.request)
 		if own == nil && err == nil {
 			own, err = l.ask(c)
 		}
 		if own != nil {
 			if err = l.Wait(ctx, own); err == nil {
-				d := l.Done(c.request, own)
+				d := l.Done(c.request, own)[0]
 				l.mu.Lock()
 				c.due = d.At.Add(d.Delay).Sub(l.began)
 				l.mu.Unlock()
@@ -90,13 +90,13 @@ func (l *line) ask(c *caller) (*queue.Waiter, error) {
 	at := time.Now()
 	delay := l.reserved + 100*ms - at.Sub(l.began)
 	d := rate.Decision{At: at, Source: rate.FromDatabase, RetryAfter: delay}
-	if delay <= c.request.Ahead {
+	if delay <= c.request[0].Ahead {
 		l.reserved += 100 * ms
-		d.Allowed, d.Granted, d.Delay = true, c.request.Tokens, delay
+		d.Allowed, d.Granted, d.Delay = true, c.request[0].Tokens, delay
 	}
 	l.mu.Unlock()
 	time.Sleep(l.travel)
-	own := l.Answered(c.request, d)
+	own := l.Answered(c.request, []rate.Decision{d})
 	if own == nil {
 		return nil, queue.ErrTooLong
 	}
