@@ -88,6 +88,9 @@ func strategyOutcomes(ctx context.Context, name string, session rate.Session, st
 			return r
 		}
 		take("groups", grouped([]rate.Request{whole("g", 2), whole("h", 5)}, []rate.Request{whole("g", 1), whole("h", 1)}, []rate.Request{whole("g", 3)})...)
+		ahead := grouped([]rate.Request{whole("g", 3), whole("h", 1)})
+		ahead[0].Ahead, ahead[1].Ahead = 3*time.Hour, 3*time.Hour
+		take("a group that reserves", ahead...)
 		once, block, peek := whole("once", 2), whole("block", 5), whole("block", 0)
 		once.ID, once.IDTTL = "an ID", time.Hour
 		block.Block, peek.Block = &hourly, &hourly
