@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"time"
-
-	"github.com/pglimit/ratelimit/internal/bucket"
 )
 
 // shortestWait is the shortest MaxWait of the requests that have one; 0: none has.
@@ -30,7 +28,8 @@ func negativeWait(longest time.Duration) error {
 //
 // Each bucket reserves what the group asks of it, in one round trip, and the group waits until the last is due. A
 // calendar window reserves nothing: it has the tokens, and the group is due before it ends, or nothing is taken
-// anywhere. Then the group asks again after RetryAfter, if that is not too long.
+// anywhere. Then the group asks again after RetryAfter, if that is not too long. (If this process's clock is faster than
+// Postgres's, that is too early, and it is told how much.)
 func (l *Limiter) waitForAll(ctx context.Context, requests []Request, longest time.Duration) (Group, error) {
 	if err := l.mayWait(); err != nil {
 		return Group{}, err
@@ -60,7 +59,7 @@ func (l *Limiter) waitForAll(ctx context.Context, requests []Request, longest ti
 		if !errors.Is(err, ErrWaitTooLong) || !g.Denied.Source.HasLimit() || g.RetryAfter > left || g.RetryAfter == 0 {
 			return g, err
 		}
-		if err := l.queue.Sleep(ctx, bucket.AtMost(g.RetryAfter)); err != nil {
+		if err := l.queue.Sleep(ctx, g.RetryAfter); err != nil {
 			return Group{}, err
 		}
 	}

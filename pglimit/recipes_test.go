@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -172,18 +174,8 @@ func TestRecipeQueue(t *testing.T) {
 }
 
 // inSomeWindow waits for the next window.
-func inSomeWindow(ctx context.Context, limiter *pglimit.Limiter, key string) (pglimit.Decision, error) {
-	for {
-		d, err := limiter.Allow(ctx, key)
-		if deadline, ends := ctx.Deadline(); err != nil || d.Allowed || ends && time.Until(deadline) < d.RetryAfter {
-			return d, err
-		}
-		select {
-		case <-ctx.Done():
-			return d, ctx.Err()
-		case <-time.After(d.RetryAfter):
-		}
-	}
+func inSomeWindow(ctx context.Context, limiter *pglimit.Limiter, key string) (pglimit.Group, error) {
+	return limiter.DoAll(ctx, pglimit.Request{Key: key, Tokens: 1, MaxWait: 2500 * time.Millisecond})
 }
 
 // A fixed window and a wait: resilience4j's RateLimiter, and a semaphore that is filled again each period.
@@ -199,15 +191,13 @@ func TestRecipeRefilledEachPeriod(t *testing.T) {
 		began, times := time.Now().Truncate(time.Second), make(chan time.Duration, 18)
 		for range 18 {
 			go func() {
-				ctx, cancel := context.WithTimeout(t.Context(), 2500*ms)
-				defer cancel()
-				switch d, err := inSomeWindow(ctx, limiter, "k"); {
-				case err != nil:
-					t.Error(err)
-				case d.Allowed:
+				switch _, err := inSomeWindow(t.Context(), limiter, "k"); {
+				case err == nil:
 					times <- time.Since(began).Truncate(time.Second)
-				default:
+				case errors.Is(err, pglimit.ErrWaitTooLong):
 					times <- refused
+				default:
+					t.Error(err)
 				}
 			}()
 		}
@@ -219,6 +209,65 @@ func TestRecipeRefilledEachPeriod(t *testing.T) {
 		want := slices.Concat(repeated(3, refused), repeated(5, 0), repeated(5, time.Second), repeated(5, 2*time.Second))
 		if !slices.Equal(got, want) {
 			t.Errorf("granted after %v, want %v", got, want)
+		}
+	})
+}
+
+// work does the jobs at 10 a second and 1,000 a day.
+func work(ctx context.Context, limiter *pglimit.Limiter, jobs <-chan func()) error {
+	for job := range jobs {
+		_, err := limiter.DoAll(ctx,
+			pglimit.Request{Key: "partner", Tokens: 1, Limit: pglimit.PerSecond(10), MaxWait: 25 * time.Hour},
+			pglimit.Request{Key: "partner", Tokens: 1, Limiter: "api/day", Limit: pglimit.PerDay(1000).In("Europe/Berlin")})
+		if err != nil {
+			return err
+		}
+		job()
+	}
+	return nil
+}
+
+// In three processes, a worker does 2,100 jobs: 1,000 on each day of Berlin, never more than 20 in a second.
+func TestRecipeAWorkerAtTwoRates(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		memory, jobs := pglimittest.MemoryOn(time.Now), make(chan func())
+		perDay, perSecond := make(map[string]int), make(map[int64]int)
+		var mu sync.Mutex
+		var workers sync.WaitGroup
+		began, berlin := time.Now(), time.FixedZone("CET", 3600) // a bubble begins in winter
+		for range 3 {
+			limiter, err := pglimittest.New(memory, pglimit.Config{Name: "api", Limit: pglimit.PerSecond(1)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer limiter.Close(t.Context()) //nolint:errcheck // of a test
+			workers.Go(func() {
+				if err := work(t.Context(), limiter, jobs); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		for range 2100 {
+			jobs <- func() {
+				mu.Lock()
+				defer mu.Unlock()
+				perDay[time.Now().In(berlin).Format(time.DateOnly)]++
+				perSecond[time.Now().Unix()]++
+			}
+		}
+		close(jobs)
+		workers.Wait()
+		if want := map[string]int{"2000-01-01": 1000, "2000-01-02": 1000, "2000-01-03": 100}; !maps.Equal(perDay, want) {
+			t.Errorf("%v, want %v", perDay, want)
+		}
+		for second, n := range perSecond {
+			if n > 20 {
+				t.Errorf("%d in the second %d", n, second)
+			}
+		}
+		if took := time.Since(began); took > 47*time.Hour+time.Minute { // an hour of the first day is over
+			t.Errorf("it took %v", took)
 		}
 	})
 }

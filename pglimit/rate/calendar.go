@@ -33,7 +33,7 @@ var zoneName = regexp.MustCompile(`^(?:` + zones + `)$`)
 
 // ErrAheadInCalendar is what strategies say to a request that takes ahead under a limit with a Calendar.
 var ErrAheadInCalendar = fmt.Errorf(
-	"pglimit: a limit per window of the calendar gives nothing back before the window ends, so nothing can be reserved: use Allow, and again after Decision.RetryAfter: %w", errors.ErrUnsupported)
+	"pglimit: a limit per window of the calendar gives nothing back before the window ends, so nothing can be reserved: use DoAll with a MaxWait, which asks again then, or Allow again after Decision.RetryAfter: %w", errors.ErrUnsupported)
 
 // PerDay is a Limit of n tokens per 24 hours with a Burst of n. PerDay(n).Fixed() counts by the day of the calendar.
 func PerDay(n int64) Limit { return Per(n, day) }
