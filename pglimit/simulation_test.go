@@ -232,9 +232,16 @@ func (s *simulation) ask(r *rand.Rand, l *pglimit.Limiter) {
 		decisions, err = l.DoEach(ctx, asked...)
 	case 1:
 		asked = []pglimit.Request{{Key: q.Key, Tokens: max(1, q.Tokens)}, {Key: q.Key, Limiter: "other", Tokens: 1}}
+		if r.IntN(2) == 0 {
+			asked[0].Tokens, asked[0].MaxWait = 1, time.Duration(1+r.IntN(500))*time.Millisecond
+			longest = 2*longest + asked[0].MaxWait
+		}
 		var g pglimit.Group
 		g, err = l.DoAll(ctx, asked...)
 		decisions = g.Decisions
+		if asked[0].MaxWait > 0 && g.Allowed && g.Delay > asked[0].MaxWait {
+			s.t.Errorf("%+v: the wait was longer: %+v", asked, g)
+		}
 	case 2, 4: // mostly for as many tokens as others, who may take the place of one who leaves
 		q = pglimit.Request{Key: q.Key, Tokens: 1 + r.Int64N(min(burst, 2)), MaxWait: time.Duration(1+r.IntN(500)) * time.Millisecond}
 		var d pglimit.Decision
