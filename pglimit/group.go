@@ -31,7 +31,8 @@ func (l *Limiter) decideGroup(ctx context.Context, group *claim, waits bool) (*c
 		for _, i := range asked {
 			rest.Requests, rest.Rules = append(rest.Requests, group.Requests[i]), append(rest.Rules, group.Rules[i])
 		}
-		if err = decide(rest); rest.Err != nil {
+		err = decide(rest)
+		if rest.Err != nil {
 			return rest, err
 		}
 		for k, i := range asked {
