@@ -88,7 +88,7 @@ func TestWhatADecisionSaysWhileTokensAreLeased(t *testing.T) {
 			t.Fatalf("%+v denies %d after %v for %v, want %v: %+v", d, n, passed, got, want, m)
 		}
 	})
-	if denied == 0 {
+	if denied == 0 && !testing.Short() { // twenty tries may miss them
 		t.Error("nothing was denied")
 	}
 }
