@@ -62,6 +62,7 @@ func New[D DB, S rate.Sweeper](db D, strategies []S, config Config) (*Cleaner, e
 			return nil, fmt.Errorf("cleanup: strategy %d is nil", i)
 		}
 	}
+	sweepers = append(sweepers, topKeys{})
 	locker, err := NewLocker(db, LockerConfig{Interval: config.Interval})
 	if err != nil {
 		return nil, err

@@ -44,10 +44,11 @@ func (p Purpose) grants() ([]grant, error) {
 	const write = "select, insert, update, delete"
 	decide := []grant{
 		{write, bucketTables}, {write, permitTables}, {"select", permitViews}, {write, instanceTables},
+		{write, topTables}, {"select", topViews},
 		{"select", limitTables[:1]}, {"select (id, at)", limitTables[1:]},
 	}
 	read := []grant{
-		{"select", bucketTables}, {"select", permitTables}, {"select", instanceTables}, {"select", views}, {"select", limitTables},
+		{"select", bucketTables}, {"select", permitTables}, {"select", instanceTables}, {"select", topTables}, {"select", views}, {"select", limitTables},
 	}
 	switch p {
 	case ToDecide:

@@ -24,6 +24,9 @@ var (
 	// instanceTables are the live instances of each limiter.
 	instanceTables = []table{{name: "instances"}, {name: "instances_turn"}}
 
+	// topTables are the keys that were denied and granted most.
+	topTables, topViews = []table{{name: "top_keys"}}, []table{{name: "top"}}
+
 	// views show the state to a person.
-	views = []table{{name: "buckets"}, {name: "blocks"}, {name: "holders"}, {name: "windows"}, {name: "warm_ups"}, {name: "ranges", optional: true}}
+	views = []table{{name: "buckets"}, {name: "blocks"}, {name: "holders"}, {name: "windows"}, {name: "warm_ups"}, {name: "top"}, {name: "ranges", optional: true}}
 )

@@ -139,6 +139,9 @@ type Config struct {
 	// own pool is one of the coordinator. It is for strategies.TokenBucket. Nil: all goes through the Limiter's pool.
 	Nodes *Nodes
 
+	// Top counts which keys are denied and granted most: see [TopFrom]. Nil: nothing is counted.
+	Top *Top
+
 	// The stages between the callers and Postgres.
 	Combine Combine
 	Memory  Memory
@@ -309,6 +312,11 @@ func (c Config) Validate(strategy Strategy) error {
 	}
 	if err := c.Limits.validate(); err != nil {
 		return err
+	}
+	if c.Top != nil {
+		if err := c.Top.top.Validate(); err != nil {
+			return &ConfigError{"Top", err}
+		}
 	}
 	if err := c.validateBlock(strategy); err != nil {
 		return err

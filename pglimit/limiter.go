@@ -15,13 +15,14 @@ import (
 	"github.com/pglimit/ratelimit/pglimit/internal/limits"
 	"github.com/pglimit/ratelimit/pglimit/internal/newkeys"
 	"github.com/pglimit/ratelimit/pglimit/internal/queue"
+	"github.com/pglimit/ratelimit/pglimit/internal/top"
 	"github.com/pglimit/ratelimit/pglimit/internal/wait"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
 // Limiter is a named limit over a database: the type most callers want. Make one
 // with [New] or [NewSQL], once, and share it; it is safe for concurrent use, and holds no connection
-// and, without Config.Limits and Config.Adjust, no goroutine while idle. [Limiter.Close] it before its pool.
+// and, without Config.Limits, Config.Adjust and Config.Top, no goroutine while idle. [Limiter.Close] it before its pool.
 type Limiter struct {
 	// answers are the stages that need neither tokens nor what was learned from Postgres, in order: see local.
 	answers []func(*claim) (answered bool)
@@ -35,6 +36,7 @@ type Limiter struct {
 	looks    *combine.Combiner // of newKeys, apart from what takes: a flood's are many, and lock nothing
 	rules    *limits.Stage     // of Config.Limits
 	share    *adjust.Share     // of the limits, by Config.Adjust
+	top      *top.Top          // of Config.Top
 	nodes    *Nodes            // whose shards have the keys; nil: all keys are where session is
 
 	session   Session

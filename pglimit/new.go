@@ -59,6 +59,8 @@ func newLimiter(pool any, session Session, strategy Strategy, config Config) (*L
 	if l.share != nil {
 		l.answers = append(l.answers, l.share.Answer)
 	}
+	l.top = config.Top.stage()
+	l.top.Enter(l)
 	return l, nil
 }
 
@@ -133,6 +135,7 @@ func (l *Limiter) Close(ctx context.Context) error {
 	l.circuit.Close()
 	l.rules.Leave(ctx)
 	l.share.Close(ctx)
+	l.top.Leave(ctx, l)
 	if l.nodes != l.config.Nodes {
 		l.nodes.Close()
 	}

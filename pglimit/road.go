@@ -233,6 +233,9 @@ func (l *Limiter) tell(ctx context.Context, c *claim) {
 			if d.Granted > 0 && l.bounds(r, d) {
 				l.counters.grantedTokens.Add(d.Granted)
 			}
+			if l.top != nil {
+				l.top.Count(r, d)
+			}
 		}
 	}
 	switch {

@@ -38,7 +38,7 @@ func (l *Limiter) On(session Session) *Limiter {
 		session: session, strategy: l.strategy, config: l.config, limit: l.limit,
 		timeout:  orDefault(l.config.Timeout, NoTimeout),
 		failures: l.failures, waiting: l.waiting, queue: l.queue, counters: l.counters, observers: l.observers, parent: l, rules: l.rules,
-		share: l.share, answers: l.answers,
+		share: l.share, top: l.top, answers: l.answers,
 		eachMemory: func(func(*denials.Memory)) {},
 	}
 	in.config.OnError = nil

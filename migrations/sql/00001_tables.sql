@@ -232,6 +232,19 @@ create table pglimit.instances_turn (
     turn bigint not null -- of the last call
 ) using heap with (fillfactor = 50);
 
+-- Which keys each process denied and granted most, in some minute: a row per limiter, that the process writes again each
+-- few seconds until the next minute's. So no two processes write the same row. An hour later the cleanup removes it.
+-- See the view top.
+create table pglimit.top_keys (
+    limiter text collate "C" not null,
+    slot    text collate "C" not null, -- of one process, for one minute
+    keys    text[] collate "C" not null, -- or their hashes; the next two are of these, in the same order
+    denied  bigint[] not null, -- requests
+    granted bigint[] not null,
+    at_ns   pglimit.nanoseconds not null, -- when it was last written
+    primary key (limiter, slot)
+) using heap with (fillfactor = 50);
+
 -- When a job is due next, by the database's clock: the cleanup, and other jobs that use its lock. Any number of
 -- instances offer to run a job, and one of them does.
 create table pglimit.schedule (
@@ -244,6 +257,6 @@ create table pglimit.schedule (
 drop table pglimit.token_bucket, pglimit.token_bucket_answers, pglimit.token_bucket_blocks, pglimit.upsert,
     pglimit.for_update_nowait, pglimit.sliding_window, pglimit.sliding_log, pglimit.warm_up, pglimit.permits,
     pglimit.limits, pglimit.limits_history, pglimit.instances, pglimit.instances_turn,
-    pglimit.schedule;
+    pglimit.top_keys, pglimit.schedule;
 drop domain pglimit.nanoseconds;
 comment on schema pglimit is null;
