@@ -112,6 +112,9 @@ func everyAct(pool *pgxpool.Pool) map[string]func(context.Context) error {
 		"be counted":   `select pglimit.instance_lives(array['test'], array['me'], 0); delete from pglimit.instances where id = 'me'`,
 		"acquire":      `select pglimit.acquire('test', 'sql', 1000), pglimit.acquire('test', 'sql', default_places => 1000), pglimit.renew('test', 'sql', 'me'), pglimit.release('test', 'sql', 'me')`,
 		"holders":      `select from pglimit.holders`,
+		"top":          `select from pglimit.top`,
+		"count for the top": `insert into pglimit.top_keys values ('test', 'me', '{k}', '{1}', '{0}', 1) on conflict (limiter, slot) do update set keys = '{l}';
+			delete from pglimit.top_keys where slot = 'me'`,
 		"reset in SQL": `select pglimit.reset('test', 'sql')`,
 	} {
 		acts[name] = func(ctx context.Context) error {
@@ -169,12 +172,12 @@ func everyAct(pool *pgxpool.Pool) map[string]func(context.Context) error {
 // from PUBLIC, and gets 42501 for everything else.
 func TestGrantsAreEnoughAndNoMore(t *testing.T) {
 	t.Parallel()
-	takes, peeks := []string{"allow in SQL", "reset in SQL"}, []string{"peek in SQL", "holders"}
+	takes, peeks := []string{"allow in SQL", "reset in SQL"}, []string{"peek in SQL", "holders", "top"}
 	for _, s := range strategies.All() {
 		takes = append(takes, "take by "+s.Name())
 		peeks = append(peeks, "peek by "+s.Name())
 	}
-	decide := slices.Concat(takes, peeks, []string{"acquire", "be counted", "lease", "take once", "take or block", "peek at a block", "read limits", "explain limits"})
+	decide := slices.Concat(takes, peeks, []string{"acquire", "be counted", "count for the top", "lease", "take once", "take or block", "peek at a block", "read limits", "explain limits"})
 	for purpose, can := range map[migrations.Purpose][]string{
 		migrations.ToDecide:         decide,
 		migrations.ToDecideAndSweep: slices.Concat(decide, []string{"sweep on schedule", "read the schedule"}),

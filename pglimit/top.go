@@ -82,11 +82,15 @@ func (t *Top) Keys(ctx context.Context, query TopQuery) ([]TopKey, error) {
 
 // Top returns the keys of the Limiter that were denied or granted most, of all processes that have a [Config].Top, the
 // largest numbers first. It takes Config.Timeout at most. The error is a [*RequestError] if the query is not valid.
-func (l *Limiter) Top(ctx context.Context, query TopQuery) ([]TopKey, error) {
+func (l *Limiter) Top(ctx context.Context, query TopQuery) (keys []TopKey, err error) {
 	ctx, cancel := l.timed(ctx)
 	defer cancel()
 	if query.Limiter == "" {
 		query.Limiter = l.config.Name
 	}
-	return top.Read(ctx, l.session, top.Query(query))
+	err = l.guard(func() error {
+		keys, err = top.Read(ctx, l.session, top.Query(query))
+		return err
+	})
+	return keys, err
 }

@@ -159,7 +159,7 @@ func (t *Top) Leave(ctx context.Context, user any) {
 		stop()
 		<-stopped
 		if !t.failing.Load() {
-			_ = t.write(ctx)
+			t.write(ctx)
 		}
 	}
 }
@@ -176,13 +176,7 @@ func (t *Top) run(ctx context.Context, stopped chan<- struct{}) {
 			return
 		case <-time.After(pause):
 		}
-		err := t.write(ctx)
-		if ctx.Err() != nil {
-			return
-		}
-		if failed := err != nil; failed != t.failing.Swap(failed) {
-			t.log(ctx, err)
-		}
+		t.write(ctx)
 	}
 }
 
@@ -198,22 +192,27 @@ func (t *Top) log(ctx context.Context, err error) {
 }
 
 // write what was counted in the slot. If it has lasted for its time, the next one begins, also after an error.
-func (t *Top) write(ctx context.Context) error {
+func (t *Top) write(parent context.Context) {
 	t.writing.Lock()
 	defer t.writing.Unlock()
 	slot, rows := t.read()
 	if len(rows.keys) == 0 {
-		return nil
+		return
 	}
 	if t.config.HashKeys != nil {
 		for i, key := range rows.keys {
 			rows.keys[i] = t.Shown(key)
 		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
+	ctx, cancel := context.WithTimeout(parent, writeTimeout)
 	defer cancel()
 	_, err := t.session.Exec(ctx, writeSQL, slot, rows.limiters, rows.keys, rows.counts[0], rows.counts[1])
-	return postgres.Explain(err)
+	if parent.Err() != nil { // which says nothing of Postgres
+		return
+	}
+	if failed := err != nil; failed != t.failing.Swap(failed) {
+		t.log(ctx, postgres.Explain(err))
+	}
 }
 
 // rows of a slot: a key of a limiter each.
