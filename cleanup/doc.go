@@ -12,5 +12,7 @@
 // database's clock steps back by more than that. A run that is interrupted leaves nothing half done: the next one
 // starts over.
 //
+// It also removes what Config.Top of package pglimit counted more than an hour ago.
+//
 // A [Locker] decides in Postgres which instance runs. It is a gocron.Locker, and works for any other gocron job too.
 package cleanup

@@ -15,8 +15,8 @@ type Report struct {
 	// in this database, or was not reached, is missing.
 	Strategies []StrategyReport
 
-	Removed  int64         // rows, of all strategies
-	Batches  int           // of all strategies
+	Removed  int64         // rows, of all strategies and of the table pglimit.top_keys
+	Batches  int           // of all these
 	Duration time.Duration // with pauses, and the time to take and release the lock
 
 	// Err is nil if all went well, else the errors of the strategies and of the run
@@ -35,7 +35,9 @@ type StrategyReport struct {
 }
 
 func (r *Report) add(s StrategyReport) {
-	r.Strategies = append(r.Strategies, s)
+	if s.Strategy != (topKeys{}).Name() {
+		r.Strategies = append(r.Strategies, s)
+	}
 	r.Removed += s.Removed
 	r.Batches += s.Batches
 	r.fail(s.Err)

@@ -80,6 +80,9 @@ func fillEveryTable(t *testing.T, pool *pgxpool.Pool) {
 	limiter := newLimiter(t, pool, strategies.TokenBucket{}, config)
 	_, err := limiter.Do(t.Context(), pglimit.Request{Key: "answered", Tokens: 1, ID: "id"})
 	must(t, err)
+	config.Top = pglimit.TopFrom(pool, pglimit.TopConfig{})
+	askTimes(t, newLimiter(t, pool, strategies.TokenBucket{}, config), map[string]int{"counted": 1})
+	config.Top = nil
 	config.Block = pglimit.Block{After: 1, Within: time.Hour, For: 1000 * time.Hour, Max: 1000 * time.Hour, Forget: 2000 * time.Hour}
 	blocking := newLimiter(t, pool, strategies.TokenBucket{}, config)
 	for range 4 {

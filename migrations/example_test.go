@@ -116,6 +116,8 @@ func ExampleGrants() {
 	// grant select, insert, update, delete on pglimit.permits to "app";
 	// grant select on pglimit.holders to "app";
 	// grant select, insert, update, delete on pglimit.instances, pglimit.instances_turn to "app";
+	// grant select, insert, update, delete on pglimit.top_keys to "app";
+	// grant select on pglimit.top to "app";
 	// grant select on pglimit.limits to "app";
 	// grant select (id, at) on pglimit.limits_history to "app";
 }

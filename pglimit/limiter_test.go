@@ -150,6 +150,13 @@ func TestNewRefusesAConfig(t *testing.T) {
 		{field: "Nodes", change: func(c *pglimit.Config) {
 			c.Nodes = pglimit.NodesFrom(noDB{}, func(string, uint16) (pglimit.Pool, error) { return noDB{}, nil })
 		}, want: "pglimit: Config.Nodes is for strategies.TokenBucket{}: the table of fake stays on the coordinator"},
+		{field: "Top", change: func(c *pglimit.Config) { c.Top = new(pglimit.Top) },
+			want: "pglimit: Config.Top has no pool: TopFrom needs one, such as a *pgxpool.Pool"},
+		{field: "Top", change: func(c *pglimit.Config) { c.Top = pglimit.TopFrom(nil, pglimit.TopConfig{}) },
+			want: "pglimit: Config.Top has no pool: TopFrom needs one, such as a *pgxpool.Pool"},
+		{field: "Top", change: func(c *pglimit.Config) {
+			c.Top = pglimit.TopFrom(noDB{}, pglimit.TopConfig{HashKeys: []byte("short")})
+		}, want: "pglimit: Config.Top has HashKeys of 5 bytes: at least 16 are needed, so that nobody can guess them"},
 		{field: "Leases.On", change: func(c *pglimit.Config) { c.Leases.On = true },
 			want: "pglimit: Config.Leases.On is more than the strategy fake can do: only token_bucket can"},
 	} {
@@ -176,7 +183,7 @@ func TestEveryConfigFieldIsKnown(t *testing.T) {
 	for _, field := range reflect.VisibleFields(reflect.TypeFor[pglimit.Config]()) {
 		names = append(names, field.Name)
 	}
-	if got := strings.Join(names, " "); got != "Name Limit Timeout Durability OnError OnDecision OnRoundTrip Logger LogKeys MaxWaiting MaxWait MaxAhead IDTTL Block Limits Adjust NewKeys Nodes Combine Memory Leases Breaker" {
+	if got := strings.Join(names, " "); got != "Name Limit Timeout Durability OnError OnDecision OnRoundTrip Logger LogKeys MaxWaiting MaxWait MaxAhead IDTTL Block Limits Adjust NewKeys Nodes Top Combine Memory Leases Breaker" {
 		t.Errorf("%s: test what is new in TestNewRefusesAConfig", got)
 	}
 }

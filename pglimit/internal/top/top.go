@@ -89,7 +89,7 @@ func (t *Top) begin() {
 // Validate returns why it cannot be used, or nil.
 func (t *Top) Validate() error {
 	switch {
-	case t.session == nil:
+	case t == nil, t.session == nil:
 		return errors.New("has no pool: TopFrom needs one, such as a *pgxpool.Pool")
 	case t.config.HashKeys != nil && len(t.config.HashKeys) < minHashKeys:
 		return fmt.Errorf("has HashKeys of %d bytes: at least %d are needed, so that nobody can guess them", len(t.config.HashKeys), minHashKeys)
