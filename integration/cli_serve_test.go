@@ -17,6 +17,8 @@ import (
 	"testing"
 
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pglimit/ratelimit/pglimit"
 )
 
 var listens = regexp.MustCompile(`serve started" listen=(\S+)`)
@@ -307,5 +309,90 @@ func cliServeRefuses(t *testing.T, c cli) {
 		{[]string{"--database-url", "postgres://h:x/y"}, "--database-url"},
 	} {
 		c.run(t, append([]string{"serve"}, test.args...)...).fails(t, test.words)
+	}
+}
+
+// What any instance of the server has denied is listed by the command and by all instances, hashed; who has the key and
+// the secret finds its line.
+func cliTop(t *testing.T, c cli) {
+	c, pool := c.onMigrated(t)
+	c.run(t, "top").exits(t, 0).prints(t, "nothing was denied")
+	dir := t.TempDir()
+	config, secret := filepath.Join(dir, "limits.yaml"), filepath.Join(dir, "secret")
+	must(t, os.WriteFile(config, []byte("limiters:\n  api: {limit: 1/1h, memory_ttl: 1ns}\n  login: {limit: 1/1h, memory_ttl: 1ns}\n"), 0o600))
+	must(t, os.WriteFile(secret, []byte("a secret that nobody knows\n"), 0o600))
+	process, url, wait := c.serves(t, "--config", config, "--hash-key-file", secret, "--drain", "0s")
+	for _, asked := range []struct {
+		limiter, key string
+		times        int
+	}{{"api", "ann", 4}, {"api", "bob", 3}, {"login", "ann", 2}} {
+		for range asked.times {
+			body, err := json.Marshal(map[string]string{"limiter": asked.limiter, "key": asked.key})
+			must(t, err)
+			status, answer, err := sends(t, url+"/v1/allow", string(body))
+			must(t, err)
+			if status != http.StatusOK {
+				t.Fatal(answer)
+			}
+		}
+	}
+	must(t, process.Signal(syscall.SIGTERM))
+	if code, stderr := wait(); code != 0 {
+		t.Fatal(stderr)
+	}
+	stored := query[string](t, pool, "select json_agg(k)::text from pglimit.top_keys k")
+	if strings.Contains(stored, "ann") || strings.Contains(stored, "bob") {
+		t.Error(stored)
+	}
+
+	var listed struct {
+		Keys  []pglimit.TopKey
+		Found []struct {
+			Line      int
+			Limiter   string
+			Denied60m int64 `json:"denied_60m"`
+		}
+	}
+	read := func(text string) {
+		t.Helper()
+		listed.Keys, listed.Found = nil, nil
+		must(t, json.Unmarshal([]byte(text), &listed))
+	}
+	find := []string{"top", "--minutes", "60", "--key", "ann", "--hash-key-file", secret, "--limit", "1"}
+	read(c.run(t, append(find, "--output", "json")...).exits(t, 0).stdout)
+	if len(listed.Keys) != 1 || len(listed.Found) != 2 || listed.Found[0].Limiter != "api" || listed.Found[0].Denied60m != 3 || listed.Found[1].Line != 3 {
+		t.Errorf("%+v", listed)
+	}
+	c.run(t, find...).exits(t, 0).prints(t, "1     api      hmac:", "3     login    hmac:", "ann is line 1\nann is line 3\n")
+	c.run(t, "top", "api", "--key", "ann").exits(t, 0).prints(t, "ann is none of them")
+	c.run(t, "top", "other").exits(t, 0).prints(t, "nothing was denied")
+	c.run(t, "top", "a", "b").fails(t, "one LIMITER")
+	c.run(t, "top", "--minutes", "5").fails(t, "--minutes", "1, 10, 60")
+	c.run(t, "top", "--limit", "0").fails(t, "--limit")
+	c.run(t, "top", "--hash-key-file", secret).fails(t, "--key")
+	must(t, os.WriteFile(config, []byte("short"), 0o600))
+	c.run(t, "top", "--key", "ann", "--hash-key-file", config).fails(t, "5 bytes", "openssl rand")
+
+	_, url, _ = c.serves(t)
+	get := func(query string) string {
+		t.Helper()
+		_, answer, err := sends(t, url+"/v1/top"+query, "")
+		must(t, err)
+		return answer
+	}
+	read(get("?limiter=api&by=granted&minutes=1&limit=5"))
+	if len(listed.Keys) != 2 || listed.Keys[0].Granted1m != 1 {
+		t.Errorf("%+v", listed)
+	}
+	for query, want := range map[string]string{
+		"?minutes=5": "must be 1, 10 or 60", "?limit=0": "limit must be", "?by=name": "denied or granted",
+		"?keys=1": "takes limiter, by, minutes and limit", "?limit=1&limit=2": "twice", "?limiter=nobody": `{"keys":[]}`,
+	} {
+		if answer := get(query); !strings.Contains(answer, want) {
+			t.Errorf("%s: %s", query, answer)
+		}
+	}
+	if status, answer, err := sends(t, url+"/v1/top", "{}"); status != http.StatusMethodNotAllowed {
+		t.Error(status, answer, err)
 	}
 }

@@ -51,6 +51,7 @@ func TestCLI(t *testing.T) {
 		"cleans up once":                               cliCleansUpOnce,
 		"cleanup ends cleanly on Ctrl-C":               cliCleanupEndsOnInterrupt,
 		"cleanup ends at once without migrations":      cliCleanupNeedsMigrations,
+		"who is limited most":                          cliTop,
 		"serve answers until SIGTERM, loses nothing":   cliServesUntilSIGTERM,
 		"serve has the limits of the table":            cliServesTheTable,
 		"serve starts without its database":            cliServeStartsWithoutDatabase,

@@ -32,6 +32,7 @@ number of instances may run: Postgres decides, so their limits are the same.
   POST /v1/reset    the same body: fill the bucket
   POST /v1/refund   {"decision":{...},"tokens":1}: give back what was granted
   POST /v1/settle   {"decision":{...},"tokens":9}: charge what it really cost
+  GET  /v1/top      the keys that are limited most: ?limiter=api&minutes=10
   GET  /v1/gateway  may this request pass? For gateways, with --gateway-key
   GET  /healthz, /readyz, and /metrics for Prometheus
 
@@ -55,6 +56,7 @@ type serveFlags struct {
 	config    string
 	listen    string
 	tokenFile string
+	hashFile  string
 	gateway   serve.Gateway
 	conns     int32
 	noCleanup bool
@@ -84,6 +86,8 @@ func newServeCommand(a *app) *cobra.Command {
 		"`ADDRESS` to listen on: host:port, or :port to accept connections from other machines")
 	flags.StringVar(&f.tokenFile, "token-file", "",
 		"`FILE` with a token of at least 16 characters per line: requests below /v1 must bring one of them")
+	flags.StringVar(&f.hashFile, "hash-key-file", "", "`FILE` with a secret of at least 16 characters: with it, the keys "+
+		"that are limited most are stored as hashes, for \"pglimit top\" and /v1/top")
 	flags.StringVar(&f.gateway.Limiter, "gateway-limiter", "", "`HEADER` in which a gateway names the limiter when "+
 		"it asks /v1/gateway; its clients must not be able to set it")
 	flags.StringVar(&f.gateway.Key, "gateway-key", "",
@@ -95,6 +99,7 @@ func newServeCommand(a *app) *cobra.Command {
 	flags.DurationVar(&f.stop.Grace, "grace", 10*time.Second, "longest `TIME` for the requests under way after that")
 	complete(cmd, "config", cobra.FixedCompletions([]string{"yaml", "yml"}, cobra.ShellCompDirectiveFilterFileExt))
 	complete(cmd, "token-file", anyFile)
+	complete(cmd, "hash-key-file", anyFile)
 	return cmd
 }
 
@@ -119,6 +124,10 @@ func (a *app) serve(cmd *cobra.Command, f *serveFlags) error {
 	if err != nil {
 		return err
 	}
+	hashKey, err := readHashKey(f.hashFile)
+	if err != nil {
+		return err
+	}
 	config, err := a.serveConfig(f.conns)
 	if err != nil {
 		return err
@@ -129,12 +138,12 @@ func (a *app) serve(cmd *cobra.Command, f *serveFlags) error {
 		return err
 	}
 	defer pool.Close()
-	return a.serveOn(ctx, pool, limits, tokens, f)
+	return a.serveOn(ctx, pool, limits, tokens, hashKey, f)
 }
 
 // serveOn answers until ctx ends. Then nothing uses the pool any more.
 func (a *app) serveOn(ctx context.Context, pool *pgxpool.Pool, limits []serve.Limit, tokens []string,
-	f *serveFlags) (err error) {
+	hashKey []byte, f *serveFlags) (err error) {
 	log := a.logger(0)
 	listener, err := listen(ctx, "--listen", f.listen)
 	if err != nil {
@@ -143,6 +152,7 @@ func (a *app) serveOn(ctx context.Context, pool *pgxpool.Pool, limits []serve.Li
 	server, err := serve.New(serve.Config{
 		Limits: limits, Rules: pglimit.LimitsFrom(pool, pglimit.LimitsConfig{Logger: log}),
 		Pool: pool, Database: promlimit.NewDatabase(pool, log), Tokens: tokens, Gateway: f.gateway, Logger: log,
+		Top: pglimit.TopFrom(pool, pglimit.TopConfig{HashKeys: hashKey, Logger: log}),
 	})
 	if err != nil {
 		return errors.Join(err, listener.Close())

@@ -41,6 +41,7 @@ type Config struct {
 	Database prometheus.Collector // the metrics of the database; nil: none
 	Tokens   []string             // one of them is needed below /v1; none: anybody may ask
 	Gateway  Gateway              // whose header fields /v1/gateway reads; zero: there is no such path
+	Top      *pglimit.Top         // for /v1/top; nil: nothing is counted, and there is no such path
 	Logger   *slog.Logger
 }
 
@@ -148,6 +149,9 @@ func (s *Server) routes(requests *prometheus.HistogramVec, metrics http.Handler)
 	if s.config.Gateway != (Gateway{}) {
 		timed(gatewayPath, http.HandlerFunc(s.gateway))
 	}
+	if s.config.Top != nil {
+		timed(topPath, http.HandlerFunc(s.top))
+	}
 	mux.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) {
 		writeJSON(w, http.StatusOK, "application/json", map[string]string{"status": "ok"})
 	})
@@ -155,7 +159,7 @@ func (s *Server) routes(requests *prometheus.HistogramVec, metrics http.Handler)
 	mux.Handle("/metrics", metrics)
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		newProblem(http.StatusNotFound, "there is no path %q: POST /v1/allow, /v1/peek, /v1/reset, /v1/refund, "+
-			"/v1/settle; GET /v1/gateway (with --gateway-limiter and --gateway-key), /healthz, /readyz, /metrics",
+			"/v1/settle; GET /v1/top, /v1/gateway (with --gateway-limiter and --gateway-key), /healthz, /readyz, /metrics",
 			r.URL.Path).write(w)
 	})
 	return mux
@@ -261,7 +265,7 @@ const (
 
 func (s *Server) makeLimiter(limit Limit) (limiter, error) {
 	c := limit.Config
-	c.Logger, c.Limits = s.logger, s.rules
+	c.Logger, c.Limits, c.Top = s.logger, s.rules, s.config.Top
 	made, err := pglimit.New(s.config.Pool, limit.Strategy, c)
 	return limiter{Limiter: made, config: c}, err
 }
