@@ -223,3 +223,13 @@ func docsNodes(coordinator *pgxpool.Pool, limit pglimit.Limit) (*pglimit.Limiter
 	limiter, err := pglimit.New(coordinator, strategies.TokenBucket{}, pglimit.Config{Name: "api", Limit: limit, Nodes: nodes})
 	return limiter, nodes, err
 }
+
+func docsTop(ctx context.Context, pool *pgxpool.Pool) ([]pglimit.TopKey, error) {
+	top := pglimit.TopFrom(pool, pglimit.TopConfig{})
+	limiter, err := pglimit.New(pool, strategies.TokenBucket{}, pglimit.Config{Name: "api", Limit: pglimit.PerSecond(10), Top: top})
+	if err != nil {
+		return nil, err
+	}
+	keys, err := limiter.Top(ctx, pglimit.TopQuery{Minutes: 10}) // who was denied most
+	return keys, errors.Join(err, limiter.Close(ctx))
+}

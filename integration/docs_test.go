@@ -26,7 +26,7 @@ import (
 // compiled, yaml is parsed.
 var handbook = []string{
 	"alerts.md", "cli.md", "development.md", "exactness.md", "guide.md", "limits.md", "memory.md", "migrations.md", "moving.md", "operations.md", "outages.md", "README.md",
-	"security.md", "semaphore.md", "stages.md", "strategies.md", "windows.md", "../README.md",
+	"security.md", "semaphore.md", "stages.md", "strategies.md", "top.md", "windows.md", "../README.md",
 }
 
 // elsewhere are the other pages, and who tests their blocks.
@@ -209,6 +209,8 @@ func TestGoOfTheDocs(t *testing.T) {
 	limiter, err := docsReadLimits(newMigrated(t))
 	must(t, err)
 	must(t, limiter.Close(t.Context()))
+	_, err = docsTop(t.Context(), newMigrated(t))
+	must(t, err)
 	_, err = docsSetLimit(t.Context(), newMigrated(t))
 	must(t, err)
 	routes := new(chain)
