@@ -56,13 +56,13 @@ func New[D DB, S rate.Sweeper](db D, strategies []S, config Config) (*Cleaner, e
 	if len(strategies) == 0 {
 		return nil, errors.New("cleanup: there are no strategies to sweep: pass strategies.All()")
 	}
-	sweepers := make([]rate.Sweeper, len(strategies))
+	sweepers := make([]rate.Sweeper, len(strategies)+1)
 	for i, strategy := range strategies {
 		if sweepers[i] = strategy; sweepers[i] == nil {
 			return nil, fmt.Errorf("cleanup: strategy %d is nil", i)
 		}
 	}
-	sweepers = append(sweepers, topKeys{})
+	sweepers[len(strategies)] = topKeys{}
 	locker, err := NewLocker(db, LockerConfig{Interval: config.Interval})
 	if err != nil {
 		return nil, err

@@ -309,5 +309,6 @@ func Read(ctx context.Context, session rate.Session, q Query) (keys []Key, err e
 	if err := session.Row(ctx, sql, []any{limiter, int64(cmp.Or(q.Limit, defaultLimit))}, &answer); err != nil {
 		return nil, postgres.Explain(err)
 	}
-	return keys, json.Unmarshal([]byte(answer), &keys)
+	err = json.Unmarshal([]byte(answer), &keys)
+	return keys, err
 }
