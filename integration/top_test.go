@@ -41,7 +41,8 @@ func askTimes(t *testing.T, limiter *pglimit.Limiter, times map[string]int) {
 
 func shownAs(keys []pglimit.TopKey) (lines []string) {
 	for _, k := range keys {
-		lines = append(lines, fmt.Sprint(k.Limiter, " ", k.Key, " -", k.Denied1m, ",", k.Denied10m, ",", k.Denied60m, " +", k.Granted1m, ",", k.Granted10m, ",", k.Granted60m))
+		lines = append(lines, fmt.Sprintf("%s %s -%d,%d,%d +%d,%d,%d", k.Limiter, k.Key,
+			k.Denied1m, k.Denied10m, k.Denied60m, k.Granted1m, k.Granted10m, k.Granted60m))
 	}
 	return lines
 }
@@ -52,9 +53,11 @@ func TestTopAddsUpAllProcesses(t *testing.T) {
 	eachSQLDriver(t, func(t *testing.T, pool *pgxpool.Pool, open func(maxConns int) *sql.DB) {
 		db := open(2)
 		one := pglimit.TopFrom(pool, pglimit.TopConfig{})
-		askTimes(t, newLimiter(t, pool, strategies.TokenBucket{}, counting("api", one)), map[string]int{"ann": 4, "ümlaut": 2})
-		askTimes(t, newLimiter(t, pool, strategies.TokenBucket{}, counting("login", one)), map[string]int{"ann": 3})
-		limiter := newSQLLimiter(t, db, counting("api", pglimit.TopFromSQL(db, pglimit.TopConfig{})))
+		limiter := newLimiter(t, pool, strategies.TokenBucket{}, counting("api", one))
+		askTimes(t, limiter, map[string]int{"ann": 4, "ümlaut": 2})
+		limiter = newLimiter(t, pool, strategies.TokenBucket{}, counting("login", one))
+		askTimes(t, limiter, map[string]int{"ann": 3})
+		limiter = newSQLLimiter(t, db, counting("api", pglimit.TopFromSQL(db, pglimit.TopConfig{})))
 		askTimes(t, limiter, map[string]int{"ann": 10, "bob": 1})
 
 		top := func(query pglimit.TopQuery, want ...string) {
@@ -91,7 +94,8 @@ func TestTopAddsUpAllProcesses(t *testing.T) {
 		top(pglimit.TopQuery{Minutes: 60, Limit: 1}, "api ann -0,0,13 +0,0,1")
 		cleaned := func(want int64) {
 			t.Helper()
-			cleaner, err := cleanup.New(db, strategies.All(), cleanup.Config{Logger: slog.New(slog.DiscardHandler), BatchSize: 1, Pause: -1})
+			config := cleanup.Config{Logger: slog.New(slog.DiscardHandler), BatchSize: 1, Pause: -1}
+			cleaner, err := cleanup.New(db, strategies.All(), config)
 			must(t, err)
 			report, err := cleaner.RunOnce(t.Context())
 			must(t, err)
@@ -114,14 +118,18 @@ func TestTopStoresNoKeyWithASecret(t *testing.T) {
 	t.Parallel()
 	pool := newMigrated(t)
 	top := pglimit.TopFrom(pool, pglimit.TopConfig{HashKeys: bytes.Repeat([]byte("secret"), 3)})
-	askTimes(t, newLimiter(t, pool, strategies.TokenBucket{}, counting("api", top)), map[string]int{"ann@example.org": 3, "bob@example.org": 2})
+	limiter := newLimiter(t, pool, strategies.TokenBucket{}, counting("api", top))
+	askTimes(t, limiter, map[string]int{"ann@example.org": 3, "bob@example.org": 2})
 	keys, err := top.Keys(t.Context(), pglimit.TopQuery{})
 	must(t, err)
-	want := []string{"api " + top.Shown("ann@example.org") + " -2,2,2 +1,1,1", "api " + top.Shown("bob@example.org") + " -1,1,1 +1,1,1"}
+	want := []string{
+		"api " + top.Shown("ann@example.org") + " -2,2,2 +1,1,1", "api " + top.Shown("bob@example.org") + " -1,1,1 +1,1,1",
+	}
 	if got := shownAs(keys); !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
 	}
-	if stored := query[string](t, pool, "select string_agg(k::text, '; ') from pglimit.top_keys k"); strings.Contains(stored, "example") || !strings.Contains(stored, "hmac:") {
+	stored := query[string](t, pool, "select string_agg(k::text, '; ') from pglimit.top_keys k")
+	if strings.Contains(stored, "example") || !strings.Contains(stored, "hmac:") {
 		t.Error(stored)
 	}
 }

@@ -19,10 +19,10 @@ import (
 // them after an hour. If they cannot be written, decisions go on, and it is tried again every minute.
 //
 // A number is never too high, and at most a hundredth of the limiter's denied (or granted) requests of that process and
-// minute too low: a key that is not listed has no more than these. It counts requests, not tokens, as callers were told;
-// of a group, those that lacked tokens, or all that were granted. Peeks do not count. Of what a process
-// answers without asking Postgres (from memory, leases or rules), one request in 64 is counted, as 64: there a number is
-// an estimate, a tenth off or so at 6,400.
+// minute too low: a key that is not listed has no more than these. It counts requests, not tokens, as callers were
+// told; of a group, those that lacked tokens, or all that were granted. Peeks do not count. Of what a process answers
+// without asking Postgres (from memory, leases or rules), one request in 64 is counted, as 64: there a number is an
+// estimate, a tenth off or so at 6,400.
 type Top struct{ top *top.Top }
 
 // TopConfig of [TopFrom]. The zero value of a field means its default.

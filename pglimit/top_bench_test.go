@@ -19,7 +19,8 @@ func BenchmarkTop(b *testing.B) {
 		b.Fatal(err)
 	}
 	denied := func(top *pglimit.Top) (once func()) {
-		limiter := remembering(b, &fake{take: answer(pglimit.Decision{RetryAfter: time.Hour, ResetAfter: time.Hour})}, func(c *pglimit.Config) {
+		strategy := &fake{take: answer(pglimit.Decision{RetryAfter: time.Hour, ResetAfter: time.Hour})}
+		limiter := remembering(b, strategy, func(c *pglimit.Config) {
 			c.Memory.TTL, c.Combine.Off, c.Timeout, c.Top = time.Hour, false, time.Second, top
 		})
 		ctx := b.Context()

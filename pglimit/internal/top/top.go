@@ -92,7 +92,8 @@ func (t *Top) Validate() error {
 	case t == nil, t.session == nil:
 		return errors.New("has no pool: TopFrom needs one, such as a *pgxpool.Pool")
 	case t.config.HashKeys != nil && len(t.config.HashKeys) < minHashKeys:
-		return fmt.Errorf("has HashKeys of %d bytes: at least %d are needed, so that nobody can guess them", len(t.config.HashKeys), minHashKeys)
+		return fmt.Errorf("has HashKeys of %d bytes: at least %d are needed, so that nobody can guess them",
+			len(t.config.HashKeys), minHashKeys)
 	}
 	return nil
 }
@@ -184,7 +185,8 @@ func (t *Top) log(ctx context.Context, err error) {
 	switch {
 	case t.config.Logger == nil:
 	case err != nil:
-		t.config.Logger.LogAttrs(ctx, slog.LevelWarn, "pglimit: the keys that are limited most cannot be written, which is tried again every minute",
+		t.config.Logger.LogAttrs(ctx, slog.LevelWarn,
+			"pglimit: the keys that are limited most cannot be written, which is tried again every minute",
 			slog.String("error", err.Error()))
 	default:
 		t.config.Logger.LogAttrs(ctx, slog.LevelInfo, "pglimit: the keys that are limited most are written again")
@@ -295,10 +297,12 @@ func Read(ctx context.Context, session rate.Session, q Query) (keys []Key, err e
 	case 1, 10, 60:
 		column += fmt.Sprintf("_%dm", minutes)
 	default:
-		return nil, &rate.RequestError{Field: "Minutes", Why: fmt.Sprintf("is %d: it must be 1, 10 or 60; 0 means %d", minutes, defaultMinutes)}
+		why := fmt.Sprintf("is %d: it must be 1, 10 or 60; 0 means %d", minutes, defaultMinutes)
+		return nil, &rate.RequestError{Field: "Minutes", Why: why}
 	}
 	if q.Limit < 0 {
-		return nil, &rate.RequestError{Field: "Limit", Why: fmt.Sprintf("is %d: it must not be negative; 0 means %d", q.Limit, defaultLimit)}
+		why := fmt.Sprintf("is %d: it must not be negative; 0 means %d", q.Limit, defaultLimit)
+		return nil, &rate.RequestError{Field: "Limit", Why: why}
 	}
 	var limiter *string
 	if q.Limiter != "" {

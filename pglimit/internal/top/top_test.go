@@ -96,8 +96,9 @@ func TestOneStatementForAllLimiters(t *testing.T) {
 		check("the first", 2, "a: k -1 +0", "b: k -0 +1")
 		count(top, "a", "k", granted)
 		count(top, "a", "l", denied)
-		top.Count(&rate.Request{Limiter: "a", Key: "m"}, &granted)                                 // a peek
-		top.Count(&rate.Request{Limiter: "a", Key: "m", Tokens: 1}, &rate.Decision{Allowed: true}) // another bucket of the group lacked tokens
+		top.Count(&rate.Request{Limiter: "a", Key: "m"}, &granted) // a peek
+		another := rate.Decision{Allowed: true}                    // bucket of the group lacked tokens
+		top.Count(&rate.Request{Limiter: "a", Key: "m", Tokens: 1}, &another)
 		time.Sleep(writeEvery)
 		check("more", 2, "a: k -1 +1, l -1 +0", "b: k -0 +1")
 		time.Sleep(2 * slotTime)
