@@ -16,15 +16,17 @@ import (
 	"github.com/pglimit/ratelimit/pglimit"
 )
 
-const topLong = `List the keys that are limited most now: requests denied (or granted) in the last
-minutes, of one limiter or of all, over all processes that count them. These are
-the instances of "pglimit serve", and services with pglimit.Config.Top.
+const topLong = `List the keys that are limited most now: requests denied, or granted, in the
+last minutes, of one limiter or of all, over all processes that count them.
+These are the instances of "pglimit serve", and services with
+pglimit.Config.Top.
 
 A number is never too high, and at most a hundredth of a limiter's requests too
-low. It grows some five seconds late, and the last minutes are up to one more.
+low; what processes answer from memory is estimated. It grows some five seconds
+late, and the last minutes are up to one more.
 
-Keys may be people: where they are stored as hashes, give the --key that you look
-for, and the secret in a file. Then it says which line it is.`
+Keys may be people: where they are stored as hashes, give the --key to look for
+and the secret in a file. Then it says which line it is.`
 
 type topFlags struct {
 	by, minutes  string
@@ -44,20 +46,13 @@ func newTopCommand(a *app) *cobra.Command {
 			"pglimit top api --by granted --minutes 60 --limit 5",
 			"pglimit top api --key user:42 --hash-key-file /run/secrets/pglimit",
 		),
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) > 1 {
-				return usagef(cmd, "top takes one LIMITER, not %d arguments: --key is for a key", len(args))
-			}
-			return nil
-		},
+		Args: takes("[LIMITER]"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			limiter := ""
 			if len(args) == 1 {
 				limiter = args[0]
 			}
 			switch {
-			case len(args) == 1 && limiter == "":
-				return errors.New("LIMITER is empty: leave it out for all limiters")
 			case f.limit < 1:
 				return fmt.Errorf("--limit is %d: it must be at least 1", f.limit)
 			case f.keyFile != "" && f.key == "":
@@ -67,7 +62,7 @@ func newTopCommand(a *app) *cobra.Command {
 		},
 	}
 	flags := cmd.Flags()
-	choiceVar(cmd, flags, &f.by, "by", "`NUMBER` to sort by", "denied", "granted")
+	choiceVar(cmd, flags, &f.by, "by", "sort by this `NUMBER`", "denied", "granted")
 	choiceVar(cmd, flags, &f.minutes, "minutes", "the last `MINUTES`", "1", "10", "60")
 	flags.IntVar(&f.limit, "limit", 20, "how many `LINES` at most")
 	flags.StringVar(&f.key, "key", "", "`KEY` to look for")
