@@ -1,14 +1,11 @@
 package integration
 
 import (
-	"context"
 	"encoding/json"
 	"os"
 	"strings"
-	"sync"
 	"testing"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
@@ -23,7 +20,6 @@ func TestBench(t *testing.T) {
 		"keys that have rows":                        benchTouchesEveryKey,
 		"a database without migrations says so":      benchNeedsMigrations,
 		"Ctrl-C prints what was measured":            benchPrintsOnInterrupt,
-		"deadlocks":                                  benchCountsDeadlocks,
 		"without exclusion_range it goes on":         benchGoesOnWithoutExclusionRange,
 		"a lost server leaves numbers unknown":       benchLosesItsServer,
 		"it removes what a hard end left":            benchRemovesAbandonedSchemas,
@@ -79,7 +75,6 @@ type benchRun struct {
 	Allowed, Denied     int64
 	Contended           int64
 	Errors              map[string]int64
-	Deadlocks           int64
 	WALBytesPerDecision *float64 `json:"wal_bytes_per_decision"`
 	Audit               struct {
 		Verdict        string
@@ -157,8 +152,8 @@ func benchMeasuresEveryStrategy(t *testing.T, c cli) {
 			}
 			before = value
 		}
-		if len(run.Errors) > 0 || run.Deadlocks > 0 || run.Audit.OverTokens > 0 || run.Audit.DenialsNotDue > 0 {
-			t.Errorf("%s: errors %v, %d deadlocks, audit %+v", run.Strategy, run.Errors, run.Deadlocks, run.Audit)
+		if len(run.Errors) > 0 || run.Audit.OverTokens > 0 || run.Audit.DenialsNotDue > 0 {
+			t.Errorf("%s: errors %v, audit %+v", run.Strategy, run.Errors, run.Audit)
 		}
 		// The warm-up's decisions are audited too.
 		if !run.Audit.Complete || run.Audit.Audited <= run.Decisions {
@@ -198,7 +193,7 @@ func benchMeasuresEveryStrategy(t *testing.T, c cli) {
 }
 
 // The write-up's statements run beside ours. Whether callers of its exclusion constraint deadlock is a matter of the
-// machine: benchCountsDeadlocks makes one.
+// machine.
 func benchRunsThePublishedStatements(t *testing.T, c cli) {
 	c, pool := c.onMigrated(t)
 	r := c.runBench(t, "--strategies", "exclusion_range", "--published", "--limit", "1/200ms", "--keys", "1", "--duration", "600ms")
@@ -252,51 +247,6 @@ func benchPrintsOnInterrupt(t *testing.T, c cli) {
 		}
 	}
 	benchLeftNothing(t, pool)
-}
-
-// A deadlock of the database is in the report, whoever had it.
-func benchCountsDeadlocks(t *testing.T, c cli) {
-	c, pool := c.onMigrated(t)
-	execute(t, pool, "create table locked (id int primary key)")
-	execute(t, pool, "insert into locked values (1), (2)")
-	command := c.command(t.Context(), t, c.binary, "bench", "--output", "json", "--strategies", "token_bucket",
-		"--duration", "60s", "--set", "warmup=0s", "--callers", "4", "--set", "conns=2")
-	var stdout strings.Builder
-	command.Stdout = &stdout
-	must(t, command.Start())
-	eventually(t, pool, "select count(*) > 0 from pglimit.token_bucket where key like 'user:%'")
-	both := make(chan error, 2)
-	var held sync.WaitGroup
-	held.Add(2)
-	for _, first := range []int{1, 2} {
-		go func() {
-			conn, err := pgx.ConnectConfig(t.Context(), pool.Config().ConnConfig)
-			if err != nil {
-				held.Done()
-				both <- err
-				return
-			}
-			defer conn.Close(context.Background()) //nolint:errcheck // what counts is that its backend reports, and goes
-			both <- pgx.BeginFunc(t.Context(), conn, func(tx pgx.Tx) error {
-				_, err := tx.Exec(t.Context(), "select from locked where id = $1 for update", first)
-				held.Done()
-				if held.Wait(); err == nil {
-					_, err = tx.Exec(t.Context(), "select from locked where id = $1 for update", 3-first)
-				}
-				return err
-			})
-		}()
-	}
-	if one, other := <-both, <-both; (one == nil) == (other == nil) {
-		t.Errorf("%v and %v: want one of them to be in a deadlock", one, other)
-	}
-	eventually(t, pool, "select deadlocks > 0 from pg_stat_database where datname = current_database()")
-	must(t, command.Process.Signal(os.Interrupt))
-	_ = command.Wait() // its error is the exit code
-	var report benchReport
-	if err := json.Unmarshal([]byte(stdout.String()), &report); err != nil || len(report.Runs) != 1 || report.Runs[0].Deadlocks != 1 {
-		t.Errorf("%v, want one run with one deadlock\n%s", err, stdout.String())
-	}
 }
 
 // throwaway skips a test where no throwaway server can be had: then the tests' own

@@ -52,7 +52,7 @@ func benchLosesItsServer(t *testing.T, c cli) {
 		t.Fatalf("%v\n%s", err, stdout.String())
 	}
 	got := report.Runs[0]
-	if got.WALBytesPerDecision != nil || !strings.Contains(stdout.String(), `"deadlocks": null`) {
+	if got.WALBytesPerDecision != nil {
 		t.Errorf("what nobody could ask the server is\n%s", stdout.String())
 	}
 	refused := int64(0)

@@ -35,9 +35,6 @@ func (b *bench) run(ctx context.Context, j job, progress Progress) (run result.R
 	if err != nil {
 		return run, false, err
 	}
-	if err := flushStatistics(ctx, s.instances, s.scenario.Conns); err != nil {
-		return run, false, err
-	}
 	before, err := s.count(ctx)
 	if err != nil {
 		return run, false, err
@@ -49,21 +46,12 @@ func (b *bench) run(ctx context.Context, j job, progress Progress) (run result.R
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tidyTime)
 	defer cancel()
 	after, err := s.count(ctx)
-	err = errors.Join(err, s.close(ctx))
 	run = d.summarize(b.config.AuditDecisions)
 	run.Possible = possible(j.scenario, j.subject, b.config.Seed)
 	run.Storage, run.RoundTrips = storage, after.trips-before.trips
 	run.Stages = withStages(run.Stages, after.stages.Since(before.stages))
 	if err == nil {
-		err = awaitStatistics(ctx, s.observer, s.application())
-	}
-	if err != nil {
-		return run, true, err
-	}
-	late, err := s.count(ctx)
-	if err == nil {
-		after.deadlocks = late.deadlocks
-		countServer(&run, before, after)
+		countWAL(&run, before, after)
 	}
 	return run, true, err
 }
@@ -90,14 +78,12 @@ func (s *strategyRun) open(ctx context.Context) error {
 	return nil
 }
 
-// close may be called again.
 func (s *strategyRun) close(ctx context.Context) (failed error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tidyTime)
 	defer cancel()
 	for _, in := range s.instances {
 		failed = errors.Join(failed, in.close(ctx))
 	}
-	s.instances = nil
 	return failed
 }
 

@@ -50,7 +50,7 @@ var All = slices.Concat(
 		{"contended", Share, decided(result.Run.ContendedShare)},
 		{"failed", Count, func(run result.Run) float64 { return float64(run.Failed()) }},
 		{"errors", Share, result.Run.FailedShare},
-		{"deadlocks", Count, func(run result.Run) float64 { return result.Known(run.Deadlocks) }},
+		{"deadlocks", Count, func(run result.Run) float64 { return float64(run.Deadlocks()) }},
 		{"trips/decision", Number, decided(result.Run.TripsPerDecision)},
 		{"wal/decision", Number, result.Run.WALPerDecision},
 		{"callers/trip", Number, func(run result.Run) float64 { return where(run.Stages.Combining, run.Stages.CallersPerRoundTrip) }},

@@ -43,9 +43,7 @@ type Run struct {
 	// RoundTrips are those on the wire, of all that the load's connections did.
 	RoundTrips int64 `json:"wire_round_trips"`
 
-	// What Postgres counted. WAL is the whole server's, deadlocks the database's: others may
-	// have caused some.
-	Deadlocks           *int64   `json:"deadlocks"`
+	// WAL is the whole server's: others may have written some.
 	WALBytes            *int64   `json:"wal_bytes"`
 	WALBytesPerDecision *float64 `json:"wal_bytes_per_decision"`
 
@@ -110,6 +108,9 @@ type Audit struct {
 	KeysWithLostAnswers int     `json:"keys_with_lost_answers"`
 }
 
+// Deadlock is a kind of error.
+const Deadlock = "40P01 deadlock_detected"
+
 // Failed is how many requests ended in an error.
 func (r Run) Failed() int64 {
 	var n int64
@@ -125,6 +126,9 @@ func (r Run) FailedShare() float64 {
 	return float64(failed) / float64(max(1, failed+r.Decisions))
 }
 
+// Deadlocks are the requests that Postgres failed to end one.
+func (r Run) Deadlocks() int64 { return r.Errors[Deadlock] }
+
 // TripsPerDecision counts round trips on the wire.
 func (r Run) TripsPerDecision() float64 { return perDecision(r.RoundTrips, r.Decisions) }
 
@@ -139,14 +143,11 @@ func perDecision(n, decisions int64) float64 {
 }
 
 // WALPerDecision in bytes. NaN: it is not known.
-func (r Run) WALPerDecision() float64 { return Known(r.WALBytesPerDecision) }
-
-// Known is the figure. NaN: it is not known.
-func Known[T int64 | float64](figure *T) float64 {
-	if figure == nil {
+func (r Run) WALPerDecision() float64 {
+	if r.WALBytesPerDecision == nil {
 		return math.NaN()
 	}
-	return float64(*figure)
+	return *r.WALBytesPerDecision
 }
 
 // Known is a figure of the latency. NaN: there is none, because nothing had it.

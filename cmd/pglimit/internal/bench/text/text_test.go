@@ -26,9 +26,8 @@ func troubled() result.Report {
 			run.Audit.OverTokens, run.Audit.DenialsNotDue, run.Audit.Worst = 12, 3, `12 tokens too many in bucket "user:1"`
 			run.Audit.Verdict = run.Audit.Judge(run.Denied)
 			run.Errors = map[string]int64{"40P01 deadlock_detected": 72, "timeout": 1}
-			run.Deadlocks = new(int64(72))
 		case run.Strategy == "upsert" && run.Scenario == "partners":
-			run.WALBytesPerDecision, run.WALBytes, run.Deadlocks = nil, nil, nil
+			run.WALBytesPerDecision, run.WALBytes = nil, nil
 			run.Audit = nil
 		case run.Strategy == "upsert":
 			run.Errors = map[string]int64{"timeout": run.Decisions}
