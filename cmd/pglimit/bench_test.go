@@ -46,7 +46,7 @@ func TestBenchFlagsAreTheLoad(t *testing.T) {
 	got := configured(t, strings.Fields("--strategies upsert,token_bucket --limit 1000/1s --burst 10000 --keys 100 --callers 8 --duration 3s --rps 50 --set latency=2ms --durability durable")...)
 	want := scenario.Custom()
 	want.Limit, want.Keys, want.Callers, want.Durability = pglimit.PerSecond(1000).WithBurst(10000), 100, 8, pglimit.Durable
-	want.Phases, want.Latency = []scenario.Phase{{From: 50, To: 50, Length: 3 * time.Second}}, 2*time.Millisecond
+	want.Phases, want.Latency = []scenario.Phase{{Rate: 50, Length: 3 * time.Second}}, 2*time.Millisecond
 	if len(got.Scenarios) != 1 || !reflect.DeepEqual(got.Scenarios[0], want) || got.Rounds != 1 {
 		t.Errorf("%+v\nwant %+v", got.Scenarios, want)
 	}
@@ -222,7 +222,7 @@ func TestBenchFlagsBuildOnOneAnother(t *testing.T) {
 		t.Fatal(err)
 	}
 	phases := func(first, second time.Duration) []scenario.Phase {
-		return []scenario.Phase{{From: 5, To: 5, Length: first}, {From: 9, To: 9, Length: second}}
+		return []scenario.Phase{{Rate: 5, Length: first}, {Rate: 9, Length: second}}
 	}
 	for _, c := range []struct {
 		args  string
@@ -239,7 +239,7 @@ func TestBenchFlagsBuildOnOneAnother(t *testing.T) {
 		}},
 		{"--duration 4s --set warmup=1s", func(s scenario.Scenario) bool { return s.Warmup == time.Second }},
 		{"--duration 4s --rps 70", func(s scenario.Scenario) bool {
-			return reflect.DeepEqual(s.Phases, []scenario.Phase{{From: 70, To: 70, Length: 4 * time.Second}})
+			return reflect.DeepEqual(s.Phases, []scenario.Phase{{Rate: 70, Length: 4 * time.Second}})
 		}},
 	} {
 		if s := configured(t, strings.Fields("--plan "+plan+" "+c.args)...).Scenarios[0]; !c.check(s) {

@@ -63,7 +63,7 @@ func Capacity(ctx context.Context, place Place, c CapacityConfig, progress func(
 
 func (b *bench) search(ctx context.Context, c CapacityConfig, s scenario.Scenario, subject scenario.Subject, found *result.Capacity) error {
 	probe := func(rate float64) (result.Probe, error) {
-		s.Phases = []scenario.Phase{{From: rate, To: rate, Length: s.Length()}}
+		s.Phases = []scenario.Phase{{Rate: rate, Length: s.Length()}}
 		number := Progress{Scenario: "capacity", Strategy: subject.Strategy.Name(), Number: len(found.Probes) + 1, Of: 1 + 2*maxRates, Length: s.Length()}
 		run, _, err := b.run(ctx, job{s, subject, 1}, number)
 		if err == nil {

@@ -67,9 +67,8 @@ func TestWarmUpIsAuditedAndNotCounted(t *testing.T) {
 		phases []scenario.Phase
 		asked  int
 	}{
-		"closed loop":           {[]scenario.Phase{{Length: time.Second}}, 4 * 20},
-		"open loop":             {[]scenario.Phase{{From: 100, To: 300, Length: time.Second}}, 19}, // at the rate that it begins with
-		"ramp that begins at 0": {[]scenario.Phase{{From: 0, To: 300, Length: time.Second}}, 0},
+		"closed loop": {[]scenario.Phase{{Length: time.Second}}, 4 * 20},
+		"open loop":   {[]scenario.Phase{{Rate: 100, Length: time.Second}, {Rate: 300, Length: time.Second}}, 19}, // at the rate that it begins with
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			s := bareScenario()
@@ -82,7 +81,7 @@ func TestWarmUpIsAuditedAndNotCounted(t *testing.T) {
 			}
 			start := time.Now()
 			d.warmUp(t.Context())
-			if took := time.Since(start); c.asked > 0 && (took < 190*time.Millisecond || took > 210*time.Millisecond) {
+			if took := time.Since(start); took < 190*time.Millisecond || took > 210*time.Millisecond {
 				t.Errorf("%s: the warm-up took %v", name, took)
 			}
 			d.measure()

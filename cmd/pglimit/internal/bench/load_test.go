@@ -30,7 +30,7 @@ func stalling() fake {
 func openScenario(callers int, rps float64) scenario.Scenario {
 	c := bareScenario()
 	c.Callers, c.Arrivals = callers, scenario.Constant
-	c.Phases = []scenario.Phase{{From: rps, To: rps, Length: time.Second}}
+	c.Phases = []scenario.Phase{{Rate: rps, Length: time.Second}}
 	return c
 }
 

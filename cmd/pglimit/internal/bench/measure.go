@@ -47,7 +47,6 @@ func (b *bench) run(ctx context.Context, j job, progress Progress) (run result.R
 	defer cancel()
 	after, err := s.count(ctx)
 	run = d.summarize(b.config.AuditDecisions)
-	run.Possible = possible(j.scenario, j.subject, b.config.Seed)
 	run.Storage, run.RoundTrips = storage, after.trips-before.trips
 	run.Stages = withStages(run.Stages, after.stages.Since(before.stages))
 	if err == nil {
@@ -152,9 +151,6 @@ func (d *drive) run(ctx context.Context) time.Duration {
 // warmUp runs the beginning of the load.
 func (d *drive) warmUp(ctx context.Context) {
 	warm := *d
-	warm.scenario.Phases = []scenario.Phase{{From: d.scenario.Phases[0].From, To: d.scenario.Phases[0].From, Length: d.scenario.Warmup}}
-	if warm.scenario.Phases[0].From == 0 && d.scenario.Open() { // a ramp from nothing
-		return
-	}
+	warm.scenario.Phases = []scenario.Phase{{Rate: d.scenario.Phases[0].Rate, Length: d.scenario.Warmup}}
 	warm.run(ctx)
 }

@@ -1,7 +1,6 @@
 package bench
 
 import (
-	"math"
 	"math/rand/v2"
 	"time"
 
@@ -44,20 +43,14 @@ func (a *schedule) arrival() (due time.Duration, ok bool) {
 	}
 	for len(a.phases) > 0 {
 		p := a.phases[0]
-		from, to, length := p.From*a.share, p.To*a.share, p.Length.Seconds()
-		all := (from + to) / 2 * length
+		rate := p.Rate * a.share
+		all := rate * p.Length.Seconds()
 		if wanted := a.next - a.done; wanted < all {
-			return a.begin + time.Duration(timeOf(wanted, from, to, length)*float64(time.Second)), true
+			return a.begin + time.Duration(wanted/rate*float64(time.Second)), true
 		}
 		a.done += all
 		a.begin += p.Length
 		a.phases = a.phases[1:]
 	}
 	return 0, false
-}
-
-// timeOf is when a phase has seen that many arrivals: the root of from t + (to - from) t² / 2 length.
-func timeOf(arrivals, from, to, length float64) float64 {
-	slope := (to - from) / length
-	return 2 * arrivals / (from + math.Sqrt(max(0, from*from+2*slope*arrivals)))
 }

@@ -16,18 +16,18 @@ func perSecond(s *schedule, seconds int) []int {
 	return counts
 }
 
-// 100/s for 2 s, a ramp from 100/s to 500/s in 4 s, 500/s for a second.
-func ramped(instances int) scenario.Scenario {
+// 100/s for 2 s, 300/s for 4 s, 500/s for a second.
+func rising(instances int) scenario.Scenario {
 	s := openScenario(1, 0)
 	s.Instances = instances
-	s.Phases = []scenario.Phase{{From: 100, To: 100, Length: 2 * time.Second}, {From: 100, To: 500, Length: 4 * time.Second}, {From: 500, To: 500, Length: time.Second}}
+	s.Phases = []scenario.Phase{{Rate: 100, Length: 2 * time.Second}, {Rate: 300, Length: 4 * time.Second}, {Rate: 500, Length: time.Second}}
 	return s
 }
 
-func TestPhasesAndRamps(t *testing.T) {
+func TestPhases(t *testing.T) {
 	t.Parallel()
-	got := perSecond(newSchedule(ramped(1), 1, 0), 7)
-	for i, want := range []int{100, 100, 150, 250, 350, 450, 500, 0} {
+	got := perSecond(newSchedule(rising(1), 1, 0), 7)
+	for i, want := range []int{100, 100, 300, 300, 300, 300, 500, 0} {
 		if got[i] < want-1 || got[i] > want+1 {
 			t.Errorf("second %d has %d arrivals, want %d; all: %v", i, got[i], want, got)
 		}
@@ -48,7 +48,7 @@ func TestInstancesShareTheArrivals(t *testing.T) {
 	}
 	all := 0
 	for i := range 2 {
-		for _, n := range perSecond(newSchedule(ramped(2), 1, i), 7) {
+		for _, n := range perSecond(newSchedule(rising(2), 1, i), 7) {
 			all += n
 		}
 	}

@@ -45,7 +45,6 @@ var All = slices.Concat(
 	latencies("(denial)", func(run result.Run) result.Latency { return run.DenialLatency }),
 	[]Metric{
 		{"granted", Count, func(run result.Run) float64 { return float64(run.Granted) }},
-		{"possible", Count, func(run result.Run) float64 { return where(run.Possible > 0, float64(run.Possible)) }},
 		{"denied", Count, func(run result.Run) float64 { return float64(run.Denied) }},
 		{"contended", Share, decided(result.Run.ContendedShare)},
 		{"failed", Count, func(run result.Run) float64 { return float64(run.Failed()) }},

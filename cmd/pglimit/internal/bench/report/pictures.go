@@ -209,7 +209,7 @@ func (d document) overTime(g result.Group, title string, y chart.Axis, of valued
 	l := chart.Lines{Title: title, X: chart.Axis{Label: "time", Scale: chart.Time, Text: format.Seconds}, Y: y}
 	begin := 0.0
 	for _, phase := range g.Scenario.Parameters.Phases {
-		l.Begin = append(l.Begin, chart.Mark{At: begin, Label: phase.Rate()})
+		l.Begin = append(l.Begin, chart.Mark{At: begin, Label: format.Number(phase.Rate) + "/s"})
 		begin += phase.Seconds
 	}
 	return d.lines(g, d.names, l, func(run result.Run) (points []chart.Point) {

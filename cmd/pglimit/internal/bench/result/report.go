@@ -83,7 +83,7 @@ type Parameters struct {
 	Loop            string  `json:"loop"` // closed or open
 	RPS             float64 `json:"rps,omitempty"`
 	Arrivals        string  `json:"arrivals,omitempty"` // poisson or constant
-	Phases          []Phase `json:"phases,omitempty"`   // if there is more than one, or a ramp
+	Phases          []Phase `json:"phases,omitempty"`   // if there is more than one
 	Callers         int     `json:"callers"`
 	Instances       int     `json:"instances"`
 	Conns           int     `json:"conns"`
@@ -111,10 +111,9 @@ type Parameters struct {
 	Seed uint64 `json:"seed"`
 }
 
-// Phase of a load. From and To are requests per second of all instances together.
+// Phase of a load.
 type Phase struct {
-	From    float64 `json:"from"`
-	To      float64 `json:"to"` // differs from From on a ramp
+	Rate    float64 `json:"rate"` // requests per second of all instances together
 	Seconds float64 `json:"seconds"`
 }
 

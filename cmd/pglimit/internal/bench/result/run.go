@@ -24,10 +24,6 @@ type Run struct {
 	Contended int64 `json:"contended"`
 	Granted   int64 `json:"granted_tokens"`
 
-	// Possible is how many tokens a perfect limiter would have granted for the very same
-	// arrivals. 0: not known, see package bench.
-	Possible int64 `json:"possible_tokens,omitempty"`
-
 	// Errors by kind: SQLSTATE and name, or a word; and the first text of each.
 	Errors      map[string]int64  `json:"errors"`
 	FirstErrors map[string]string `json:"first_errors,omitempty"`

@@ -23,7 +23,7 @@ func (s Scenario) Words() string {
 			if i == 0 {
 				rates = nil
 			}
-			rates = append(rates, phase.Rate()+" for "+format.Seconds(phase.Seconds))
+			rates = append(rates, format.Number(phase.Rate)+"/s for "+format.Seconds(phase.Seconds))
 		}
 		say(true, "open loop, %s arrivals: %s; at most %s at once", p.Arrivals, strings.Join(rates, ", "), format.Count(int64(p.Callers)))
 	}
@@ -54,12 +54,4 @@ func (s Scenario) Words() string {
 	say(p.AddedLatencySeconds > 0, "%s added to each round trip", format.Seconds(p.AddedLatencySeconds))
 	say(true, "%s after %s of warm-up, seed %d", format.Seconds(p.DurationSeconds), format.Seconds(p.WarmupSeconds), p.Seed)
 	return strings.Join(parts, "; ")
-}
-
-// Rate of the phase: 5/s, or 5 to 50/s.
-func (p Phase) Rate() string {
-	if p.From == p.To {
-		return format.Number(p.To) + "/s"
-	}
-	return format.Number(p.From) + " to " + format.Number(p.To) + "/s"
 }

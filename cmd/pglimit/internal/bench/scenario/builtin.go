@@ -74,7 +74,7 @@ func writeUp() Scenario {
 	s.Limit, s.Keys = pglimit.Every(2*time.Second), 1
 	s.Instances, s.Conns, s.Callers = 2, 10, 200
 	s.Warmup, s.Stages = 0, bare
-	s.Phases = []Phase{{2 * 5, 2 * 5, 3 * time.Minute}, {2 * 50, 2 * 50, 3 * time.Minute}, {2 * 100, 2 * 100, 4 * time.Minute}}
+	s.Phases = []Phase{{2 * 5, 3 * time.Minute}, {2 * 50, 3 * time.Minute}, {2 * 100, 4 * time.Minute}}
 	return s
 }
 

@@ -19,11 +19,11 @@ func (s Scenario) Describe(auditDecisions int, seed uint64) result.Scenario {
 		p.Exponent = s.Exponent
 	}
 	if s.Open() {
-		p.Loop, p.RPS, p.Arrivals = "open", s.Phases[0].From, s.Arrivals
+		p.Loop, p.RPS, p.Arrivals = "open", s.Phases[0].Rate, s.Arrivals
 	}
-	if len(s.Phases) > 1 || s.Phases[0].From != s.Phases[0].To {
+	if len(s.Phases) > 1 {
 		for _, phase := range s.Phases {
-			p.Phases = append(p.Phases, result.Phase{From: phase.From, To: phase.To, Seconds: phase.Length.Seconds()})
+			p.Phases = append(p.Phases, result.Phase{Rate: phase.Rate, Seconds: phase.Length.Seconds()})
 		}
 	}
 	if len(s.Costs) > 1 {

@@ -19,24 +19,12 @@ import (
 // document is a scenario in a file: its fields, and those that are written otherwise there.
 type document struct {
 	Scenario   `yaml:",inline"`
-	Limit      string  `yaml:"limit"`
-	Durability string  `yaml:"durability"`
-	Phases     []phase `yaml:"phases"`
-}
-
-// phase has a rate, or a rate and another one that it ends with, or none: a closed loop.
-type phase struct {
-	Rate     float64       `yaml:"rate"`
-	RampTo   *float64      `yaml:"ramp-to"`
-	Duration time.Duration `yaml:"duration"`
+	Limit      string `yaml:"limit"`
+	Durability string `yaml:"durability"`
 }
 
 func (s Scenario) document() document {
-	d := document{Scenario: s, Limit: s.Limit.String(), Durability: s.Durability.String()}
-	for _, p := range s.Phases {
-		d.Phases = append(d.Phases, phase{p.From, &p.To, p.Length})
-	}
-	return d
+	return document{Scenario: s, Limit: s.Limit.String(), Durability: s.Durability.String()}
 }
 
 func (d document) scenario() (s Scenario, err error) {
@@ -47,21 +35,13 @@ func (d document) scenario() (s Scenario, err error) {
 	if s.Durability, err = pglimit.ParseDurability(d.Durability); err != nil {
 		return s, fmt.Errorf("durability: %w", err)
 	}
-	s.Phases = nil
-	for _, p := range d.Phases {
-		to := p.Rate
-		if p.RampTo != nil {
-			to = *p.RampTo
-		}
-		s.Phases = append(s.Phases, Phase{p.Rate, to, p.Duration})
-	}
 	return s, nil
 }
 
 // values of a file, in words.
 var values = []yamlfile.Value{
 	{Type: "scenario.document", Is: "a scenario"},
-	{Type: "scenario.phase", Is: "a phase", Fields: "rate, ramp-to, duration"}, {Type: "[]scenario.phase", Is: "a list of phases"},
+	{Type: "scenario.Phase", Is: "a phase", Fields: "rate, duration"}, {Type: "[]scenario.Phase", Is: "a list of phases"},
 	{Type: "scenario.Cost", Is: "a cost", Fields: "tokens, share"}, {Type: "[]scenario.Cost", Is: "a list of costs"},
 }
 
@@ -126,7 +106,7 @@ func (s *Scenario) Set(field, value string) (err error) {
 		if err != nil {
 			return errors.New("it must be a number")
 		}
-		s.Phases = []Phase{{rate, rate, s.Length()}}
+		s.Phases = []Phase{{rate, s.Length()}}
 		return nil
 	case "duration":
 		length, err := time.ParseDuration(value)

@@ -25,7 +25,7 @@ func TestExampleOfAPlan(t *testing.T) {
 	want.Keys, want.Distribution, want.Exponent = 100_000, Zipf, 1.2
 	want.Costs = []Cost{{1, 9}, {5, 1}}
 	want.Callers, want.Instances, want.Conns, want.Timeout = 256, 2, 16, 500*time.Millisecond
-	want.Phases = []Phase{{200, 200, 5 * time.Second}, {200, 2000, 10 * time.Second}, {2000, 2000, 10 * time.Second}, {2000, 200, 5 * time.Second}}
+	want.Phases = []Phase{{200, 5 * time.Second}, {2000, 10 * time.Second}, {200, 5 * time.Second}}
 	want.Warmup = time.Second
 	if len(got) != 1 || !reflect.DeepEqual(got[0], want) {
 		t.Errorf("%+v\nwant %+v", got, want)
@@ -59,7 +59,7 @@ func TestErrorsOfAPlan(t *testing.T) {
 		"name: a\nkeys: many":           "line 2: `many` is not a whole number",
 		"name: a\ncompare-by: speed":    `scenario "a": compare-by is "speed": it must be grants, denials or decisions`,
 		"name: a\nkey: 5":               "line 2: there is no field key in a scenario",
-		"name: a\nphases: [{speed: 5}]": "line 2: there is no field speed here, only rate, ramp-to, duration",
+		"name: a\nphases: [{speed: 5}]": "line 2: there is no field speed here, only rate, duration",
 		"name: a\nphases: 5":            "line 2: `5` is not a list of phases",
 		"name: a\nwarmup: 5":            "line 2: `5` is not a duration such as 500ms",
 	} {
@@ -86,8 +86,8 @@ func TestSetASingleField(t *testing.T) {
 		{"limit", "5/1m burst 9", func(s *Scenario) { s.Limit, s.AtMost = pglimit.PerMinute(5).WithBurst(9), 0 }},
 		{"burst", "7", func(s *Scenario) { s.Limit, s.AtMost = s.Limit.WithBurst(7), 0 }},
 		{"costs", "[{tokens: 3, share: 1}]", func(s *Scenario) { s.Costs = []Cost{{3, 1}} }},
-		{"rps", "50", func(s *Scenario) { s.Phases = []Phase{{50, 50, 10 * time.Minute}} }},
-		{"phases", "[{rate: 5, ramp-to: 6, duration: 1s}]", func(s *Scenario) { s.Phases = []Phase{{5, 6, time.Second}} }},
+		{"rps", "50", func(s *Scenario) { s.Phases = []Phase{{50, 10 * time.Minute}} }},
+		{"phases", "[{rate: 5, duration: 1s}]", func(s *Scenario) { s.Phases = []Phase{{5, time.Second}} }},
 		{"durability", "durable", func(s *Scenario) { s.Durability = pglimit.Durable }},
 		{"leases", "true", func(s *Scenario) { s.Stages.Leases = true }},
 		{"duration", "1m", func(s *Scenario) { *s = s.Scaled(0.1) }},

@@ -65,7 +65,7 @@ type Scenario struct {
 	Conns     int `yaml:"conns"`
 
 	// Phases of the load, one after another; at least one.
-	Phases   []Phase `yaml:"-"`
+	Phases   []Phase `yaml:"phases"`
 	Arrivals string  `yaml:"arrivals"` // of an open loop
 
 	// Warmup is how long the load runs before it is measured.
@@ -87,11 +87,11 @@ type Cost struct {
 	Share  float64 `yaml:"share"` // of all Shares together
 }
 
-// Phase is a stretch of the load. From and To are arrivals per second in all; where they differ the rate changes
-// evenly. Both zero: a closed loop, in which each caller asks again when it has its answer.
+// Phase is a stretch of the load. Rate is arrivals per second in all. Zero: a closed loop, in which each caller asks
+// again when it has its answer.
 type Phase struct {
-	From, To float64
-	Length   time.Duration
+	Rate   float64       `yaml:"rate"`
+	Length time.Duration `yaml:"duration"`
 }
 
 // Stages between a limiter and its strategy, as [pglimit.Config] has them by default. The write-up's
@@ -140,7 +140,7 @@ func (s Scenario) Length() (sum time.Duration) {
 }
 
 // Open says that requests arrive on a schedule.
-func (s Scenario) Open() bool { return s.Phases[0].From > 0 || s.Phases[0].To > 0 }
+func (s Scenario) Open() bool { return s.Phases[0].Rate > 0 }
 
 // Scaled has all its times multiplied by the factor, and the write-up's criterion with them: of one token per 2 s there
 // are 2 within 3 s, one at the beginning, so that is rounded up.
@@ -148,7 +148,7 @@ func (s Scenario) Scaled(factor float64) Scenario {
 	scale := func(d time.Duration) time.Duration { return time.Duration(float64(d) * factor) }
 	phases := make([]Phase, len(s.Phases))
 	for i, p := range s.Phases {
-		phases[i] = Phase{p.From, p.To, scale(p.Length)}
+		phases[i] = Phase{p.Rate, scale(p.Length)}
 	}
 	s.Phases, s.Warmup = phases, scale(s.Warmup)
 	s.AtMost = int64(math.Ceil(float64(s.AtMost)*factor - 1e-6)) // 0.07 x 300 is a little above 21
@@ -158,7 +158,7 @@ func (s Scenario) Scaled(factor float64) Scenario {
 // lasting has the phases scaled to that length, and the warm-up as it was.
 func (s Scenario) lasting(length time.Duration) Scenario {
 	if len(s.Phases) == 1 {
-		s.Phases = []Phase{{s.Phases[0].From, s.Phases[0].To, length}}
+		s.Phases = []Phase{{s.Phases[0].Rate, length}}
 		return s
 	}
 	scaled := s.Scaled(float64(length) / float64(s.Length()))

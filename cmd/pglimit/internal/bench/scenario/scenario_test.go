@@ -29,7 +29,7 @@ func TestScaledTimes(t *testing.T) {
 	s.Latency = time.Millisecond
 	got := s.Scaled(0.1)
 	want := s
-	want.Phases = []Phase{{10, 10, 18 * time.Second}, {100, 100, 18 * time.Second}, {200, 200, 24 * time.Second}}
+	want.Phases = []Phase{{10, 18 * time.Second}, {100, 18 * time.Second}, {200, 24 * time.Second}}
 	want.Warmup, want.AtMost = time.Second, 30
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v\nwant %+v", got, want)
@@ -158,14 +158,14 @@ func TestDescriptionLeavesOutWhatGoesWithoutSaying(t *testing.T) {
 		want   func(*result.Parameters)
 	}{
 		"one rate": {
-			func(s *Scenario) { s.Phases = []Phase{{50, 50, 5 * time.Second}} },
+			func(s *Scenario) { s.Phases = []Phase{{50, 5 * time.Second}} },
 			func(p *result.Parameters) { p.Loop, p.RPS, p.Arrivals = "open", 50, Poisson },
 		},
 		"two rates": {
-			func(s *Scenario) { s.Phases = []Phase{{50, 50, 2 * time.Second}, {60, 60, 3 * time.Second}} },
+			func(s *Scenario) { s.Phases = []Phase{{50, 2 * time.Second}, {60, 3 * time.Second}} },
 			func(p *result.Parameters) {
 				p.Loop, p.RPS, p.Arrivals = "open", 50, Poisson
-				p.Phases = []result.Phase{{From: 50, To: 50, Seconds: 2}, {From: 60, To: 60, Seconds: 3}}
+				p.Phases = []result.Phase{{Rate: 50, Seconds: 2}, {Rate: 60, Seconds: 3}}
 			},
 		},
 		"costs": {

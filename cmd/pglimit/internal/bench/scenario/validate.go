@@ -76,15 +76,13 @@ func (s Scenario) validatePhases() error {
 		return errors.New("phases has none: it must have at least one")
 	}
 	for _, p := range s.Phases {
-		for _, rate := range []float64{p.From, p.To} {
-			if !(rate >= 0 && rate <= MaxRPS) {
-				return fmt.Errorf("rps is %v: it must be from 0 (closed loop) to %d", rate, MaxRPS)
-			}
+		if !(p.Rate >= 0 && p.Rate <= MaxRPS) {
+			return fmt.Errorf("rps is %v: it must be from 0 (closed loop) to %d", p.Rate, MaxRPS)
 		}
 		if p.Length < 10*time.Millisecond {
 			return fmt.Errorf("duration is %v: it must be at least 10ms", p.Length)
 		}
-		if open := p.From > 0 || p.To > 0; open != s.Open() {
+		if p.Rate > 0 != s.Open() {
 			return errors.New("phases: some have a rate and some have none: a load is an open loop or a closed one")
 		}
 	}

@@ -51,10 +51,10 @@ func TestErrorsNameTheField(t *testing.T) {
 		`distribution is "normal"`:                                        func(s *Scenario) { s.Distribution = "normal" },
 		"exponent is 1: it must be":                                       func(s *Scenario) { s.Distribution, s.Exponent = Zipf, 1 },
 		`arrivals is "late"`:                                              func(s *Scenario) { s.Arrivals = "late" },
-		"rps is NaN":                                                      func(s *Scenario) { s.Phases[0].To = math.NaN() },
+		"rps is NaN":                                                      func(s *Scenario) { s.Phases[0].Rate = math.NaN() },
 		"duration is 0s":                                                  func(s *Scenario) { s.Phases[0].Length = 0 },
 		"phases has none":                                                 func(s *Scenario) { s.Phases = nil },
-		"phases: some have a rate":                                        func(s *Scenario) { s.Phases = []Phase{{1, 1, time.Second}, {0, 0, time.Second}} },
+		"phases: some have a rate":                                        func(s *Scenario) { s.Phases = []Phase{{1, time.Second}, {0, time.Second}} },
 	} {
 		s := Custom()
 		change(&s)

@@ -21,7 +21,7 @@ func Details(r result.Report) string {
 // single is the table of the only load: the figures that matter most.
 func single(g result.Group) []string {
 	if g.Scenario.AtMost > 0 {
-		return table(g, metric.Named("granted", "possible", "p50", "p99", "max", "denied", "contended", "failed", "deadlocks"))
+		return table(g, metric.Named("granted", "p50", "p99", "max", "denied", "contended", "failed", "deadlocks"))
 	}
 	return table(g, metric.Main)
 }

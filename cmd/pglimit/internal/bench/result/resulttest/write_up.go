@@ -16,7 +16,7 @@ func WriteUp(strategies ...string) result.Report {
 	r := header("pglimit bench --scenario write-up --published --report write-up.html")
 	p := parameters(1, "1/2s")
 	p.Loop, p.Arrivals, p.RPS = "open", "poisson", 56.5
-	p.Phases = []result.Phase{{From: 5, To: 5, Seconds: 180}, {From: 50, To: 50, Seconds: 180}, {From: 100, To: 100, Seconds: 240}}
+	p.Phases = []result.Phase{{Rate: 5, Seconds: 180}, {Rate: 50, Seconds: 180}, {Rate: 100, Seconds: 240}}
 	p.Callers, p.DurationSeconds = 256, 600
 	s := result.Scenario{
 		Name: "write-up", Title: "the write-up's experiment",
