@@ -22,7 +22,6 @@ func TestBench(t *testing.T) {
 		"Ctrl-C prints what was measured":            benchPrintsOnInterrupt,
 		"without exclusion_range it goes on":         benchGoesOnWithoutExclusionRange,
 		"a lost server leaves numbers unknown":       benchLosesItsServer,
-		"it removes what a hard end left":            benchRemovesAbandonedSchemas,
 		"without a database it starts one":           benchStartsAServer,
 		"unlogged tables":                            benchMeasuresUnloggedTables,
 		"the suite, its report":                      benchRunsTheSuite,

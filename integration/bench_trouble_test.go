@@ -1,7 +1,6 @@
 package integration
 
 import (
-	"context"
 	"encoding/json"
 	"strings"
 	"testing"
@@ -61,24 +60,6 @@ func benchLosesItsServer(t *testing.T, c cli) {
 	}
 	if refused < 4 || refused > 250 { // 4 callers, 5 s, 10 a second, and those that were cut off
 		t.Errorf("%d errors: %v", refused, got.Errors)
-	}
-}
-
-func benchRemovesAbandonedSchemas(t *testing.T, c cli) {
-	c, pool := c.onMigrated(t)
-	config := pool.Config().ConnConfig.Copy()
-	config.RuntimeParams["application_name"] = "pglimit bench 89abcdef"
-	living, err := pgx.ConnectConfig(t.Context(), config)
-	must(t, err)
-	t.Cleanup(func() { must(t, living.Close(context.Background())) })
-	execute(t, pool, "create schema pglimit_published_01234567 create table t (i int)")
-	execute(t, pool, "create schema pglimit_published_89abcdef")
-	execute(t, pool, "create schema pglimit_published_of_mine")
-	c.run(t, "bench", "--published", "--strategies", "upsert", "--limit", "20/1s burst 1",
-		"--duration", "100ms", "--set", "warmup=0s", "--callers", "4", "--set", "conns=2").exits(t, 0)
-	left := texts(t, pool, "select nspname::text from pg_namespace where nspname like 'pglimit_published%' order by 1")
-	if got, want := strings.Join(left, " "), "pglimit_published_89abcdef pglimit_published_of_mine"; got != want {
-		t.Errorf("of the schemas %s are left, want %s", got, want)
 	}
 }
 

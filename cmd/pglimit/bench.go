@@ -49,9 +49,6 @@ func newBenchCommand(a *app) *cobra.Command {
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if strings.Join(b.scenarios, "") == "help" {
-				return a.describeScenarios()
-			}
 			config, err := b.config(cmd.Flags())
 			if err != nil {
 				return usagef(cmd, "%v", err)
@@ -69,14 +66,6 @@ func newBenchCommand(a *app) *cobra.Command {
 	})
 	cmd.AddCommand(newBenchCapacityCommand(a), newBenchCompareCommand(a))
 	return cmd
-}
-
-func (a *app) describeScenarios() error {
-	var all []result.Scenario
-	for _, s := range scenario.BuiltIn() {
-		all = append(all, s.Describe(0, 0))
-	}
-	return a.print(all, text.Scenarios(all))
 }
 
 // work measures; it is [bench.Run] or the like.

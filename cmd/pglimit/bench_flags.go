@@ -86,7 +86,7 @@ func (b *benchFlags) addTo(cmd *cobra.Command, more func(*pflag.FlagSet)) {
 			flags.StringSliceVar(&b.strategies, "strategies", nil, "`NAMES` of strategies, or all (default: the four token buckets)")
 			flags.BoolVar(&b.published, "published", false, "also run the write-up's three statements as published")
 			if !b.onlyOwn {
-				flags.StringSliceVar(&b.scenarios, "scenario", nil, "`NAMES` of loads; help describes them (default: the suite, or a load of your own)")
+				flags.StringSliceVar(&b.scenarios, "scenario", nil, "`NAMES` of loads: "+strings.Join(scenarioNames(), ", ")+" (default: the suite, or a load of your own)")
 				flags.StringVar(&b.plan, "plan", "", "a YAML `FILE` with loads of your own, in phases: see docs/plan.yaml")
 				flags.IntVar(&b.repeat, "repeat", 0, fmt.Sprintf("`NUMBER` of rounds in which all is run (default: %d for the suite, else 1)", bench.DefaultRounds))
 			}
@@ -272,5 +272,5 @@ func scenarioNames() []string {
 	for _, s := range scenario.BuiltIn() {
 		names = append(names, s.Name)
 	}
-	return append(names, "help")
+	return names
 }

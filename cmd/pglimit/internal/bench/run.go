@@ -70,9 +70,6 @@ func (b *bench) prepare(ctx context.Context, report *result.Report) (err error) 
 	if !slices.ContainsFunc(b.strategies, scenario.AsPublished) {
 		return nil
 	}
-	if err := b.dropAbandoned(ctx); err != nil {
-		return err
-	}
 	b.own()
 	return published.Create(ctx, postgres.OnPool(b.observer), b.schema())
 }
@@ -167,7 +164,7 @@ func newID() string {
 
 // application is the application_name of every connection of the run's callers. That
 // of the observer begins with it.
-func (b *bench) application() string { return applicationPrefix + b.id }
+func (b *bench) application() string { return "pglimit bench " + b.id }
 
 func (b *bench) open(ctx context.Context) (err error) {
 	config := b.place.Database.Copy()

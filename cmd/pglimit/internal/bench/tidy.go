@@ -10,8 +10,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/scenario"
-	"github.com/pglimit/ratelimit/internal/postgres"
-	"github.com/pglimit/ratelimit/internal/published"
 	"github.com/pglimit/ratelimit/pglimit"
 )
 
@@ -41,37 +39,5 @@ func (b *bench) deleteRows(ctx context.Context, s pglimit.Strategy, limiter stri
 	return err
 }
 
-// What the names of a bench begin with; its id follows.
-const (
-	applicationPrefix = "pglimit bench "
-	schemaPrefix      = "pglimit_published_"
-)
-
-func (b *bench) schema() string { return schemaPrefix + b.id }
-
-// dropAbandoned drops the schemas of runs that were killed: their connections are gone.
-// It leaves the schemas of roles whose rights this role lacks, because it does not see
-// their connections.
-func (b *bench) dropAbandoned(ctx context.Context) error {
-	rows, err := b.observer.Query(ctx, `
-		select n.nspname::text
-		from pg_catalog.pg_namespace n
-		where n.nspname ~ ('^' || $1::text || '[0-9a-f]{8}$') and pg_catalog.pg_has_role(n.nspowner, 'usage')
-			and not exists (
-				select from pg_catalog.pg_stat_activity a
-				where starts_with(a.application_name, $2::text || right(n.nspname::text, 8)))`,
-		schemaPrefix, applicationPrefix)
-	if err != nil {
-		return err
-	}
-	abandoned, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	if err != nil {
-		return err
-	}
-	for _, schema := range abandoned {
-		if err := published.Drop(ctx, postgres.OnPool(b.observer), schema); err != nil {
-			return fmt.Errorf("cannot drop schema %s, which an earlier run left behind: %w", schema, err)
-		}
-	}
-	return nil
-}
+// schema of the write-up's tables.
+func (b *bench) schema() string { return "pglimit_published_" + b.id }

@@ -19,10 +19,6 @@ import (
 type Comparison struct {
 	Pairs []Pair `json:"pairs"` // in the order of the old report; never empty
 
-	// Only one of the reports has these runs: "token_bucket, many-keys-granted".
-	OnlyOld []string `json:"only_old,omitempty"`
-	OnlyNew []string `json:"only_new,omitempty"`
-
 	// Differs lists what was not the same, so that figures may differ because of that.
 	Differs []string `json:"differs,omitempty"` // "many-keys-granted: keys 20, now 100"
 }
@@ -55,37 +51,21 @@ const (
 // Reports compares two of them. The error says what to do if they have nothing in common.
 func Reports(before, after result.Report) (c Comparison, err error) {
 	for _, old := range before.Groups() {
-		now, _ := after.Group(old.Scenario.Name)
-		matched := false
-		for _, row := range old.Rows {
-			next, also := now.Row(row.Strategy)
-			if !also {
-				c.OnlyOld = append(c.OnlyOld, row.Strategy+", "+old.Scenario.Name)
-				continue
-			}
-			matched = true
-			c.Pairs = append(c.Pairs, Pair{old.Scenario.Name, old.Scenario.Title, row.Strategy, figures(row, next)})
-		}
-		if matched {
+		now, also := after.Group(old.Scenario.Name)
+		if also {
 			c.Differs = append(c.Differs, differing(old.Scenario.Name+": ", old.Scenario.Parameters, now.Scenario.Parameters)...)
 		}
-	}
-	for _, now := range after.Groups() {
-		old, _ := before.Group(now.Scenario.Name)
-		for _, row := range now.Rows {
-			if _, also := old.Row(row.Strategy); !also {
-				c.OnlyNew = append(c.OnlyNew, row.Strategy+", "+now.Scenario.Name)
+		for _, row := range old.Rows {
+			if next, also := now.Row(row.Strategy); also {
+				c.Pairs = append(c.Pairs, Pair{old.Scenario.Name, old.Scenario.Title, row.Strategy, figures(row, next)})
 			}
 		}
 	}
-	switch {
-	case len(c.Pairs) > 0:
-	case len(c.OnlyOld) == 0 || len(c.OnlyNew) == 0:
-		return c, errors.New("one of the reports has no runs: compare what \"pglimit bench --output json\" has printed")
-	default:
-		return c, fmt.Errorf("the reports have no strategy under one scenario in common: the old one begins with %s, the new one with %s; "+
-			"run both with the same --scenario and --strategies", c.OnlyOld[0], c.OnlyNew[0])
+	if len(c.Pairs) == 0 {
+		return c, errors.New("the reports have no strategy under one scenario in common: run both with the same --scenario and --strategies")
 	}
+	c.Differs = append(c.Differs, only("old", before, after)...)
+	c.Differs = append(c.Differs, only("new", after, before)...)
 	around := differing("server ", server(before), server(after))
 	around = append(around, differing("client ", before.Client, after.Client)...)
 	if before.Interrupted || after.Interrupted {
@@ -93,6 +73,19 @@ func Reports(before, after result.Report) (c Comparison, err error) {
 	}
 	c.Differs = append(around, c.Differs...)
 	return c, nil
+}
+
+// only in that report are these runs: they are not compared.
+func only(which string, r, other result.Report) (list []string) {
+	for _, g := range r.Groups() {
+		there, _ := other.Group(g.Scenario.Name)
+		for _, row := range g.Rows {
+			if _, also := there.Row(row.Strategy); !also {
+				list = append(list, fmt.Sprintf("%s: %s is only in the %s report", g.Scenario.Name, row.Strategy, which))
+			}
+		}
+	}
+	return list
 }
 
 // server without its name, which differs for each throwaway.

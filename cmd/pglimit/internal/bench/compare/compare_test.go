@@ -87,12 +87,24 @@ func TestWhatDiffersIsNamed(t *testing.T) {
 	}
 }
 
+func TestWhatOneReportHasAloneIsNamed(t *testing.T) {
+	t.Parallel()
+	both, more := report("s", "a", 100), report("s", "a", 100)
+	more.Runs = append(more.Runs, result.Run{Scenario: "s", Strategy: "b"})
+	if got := of(t, both, more).Differs; len(got) != 1 || got[0] != "s: b is only in the new report" {
+		t.Errorf("%q", got)
+	}
+	if got := of(t, more, both).Differs; len(got) != 1 || got[0] != "s: b is only in the old report" {
+		t.Errorf("%q", got)
+	}
+}
+
 func TestNothingInCommonSaysWhatToDo(t *testing.T) {
 	t.Parallel()
 	for want, pair := range map[string][2]result.Report{
-		"the old one begins with a, s, the new one with b, s; run both with the same": {report("s", "a", 1), report("s", "b", 1)},
-		"the new one with a, t": {report("s", "a", 1), report("t", "a", 1)},
-		"one of the reports has no runs: compare what \"pglimit bench --output json\"": {{}, report("s", "a", 1)},
+		"no strategy under one scenario in common: run both with the same": {report("s", "a", 1), report("s", "b", 1)},
+		"in common":   {report("s", "a", 1), report("t", "a", 1)},
+		"no strategy": {{}, report("s", "a", 1)},
 	} {
 		if _, err := Reports(pair[0], pair[1]); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)

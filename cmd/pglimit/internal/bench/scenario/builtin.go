@@ -93,5 +93,5 @@ func ByName(name string) ([]Scenario, error) {
 		}
 		names = append(names, s.Name)
 	}
-	return nil, fmt.Errorf("there is no %q, only %s; \"--scenario help\" describes them", name, strings.Join(names, ", "))
+	return nil, fmt.Errorf("there is no %q, only %s", name, strings.Join(names, ", "))
 }

@@ -10,15 +10,6 @@ import (
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/result"
 )
 
-// Scenarios describes the loads that have a name.
-func Scenarios(all []result.Scenario) string {
-	var said [][]string
-	for _, s := range all {
-		said = append(said, append([]string{s.Name + ": " + s.Title}, wrap("    "+s.About, 0)...))
-	}
-	return paragraphs(said...)
-}
-
 // Compare prints two reports beside each other.
 func Compare(c compare.Comparison) string {
 	var rows [][]string
@@ -35,18 +26,11 @@ func Compare(c compare.Comparison) string {
 	var differs []string
 	for i, what := range c.Differs {
 		if i == 0 {
-			differs = []string{"Not the same in both, so figures may differ because of it:"}
+			differs = []string{"Not the same in both; figures may differ because of it:"}
 		}
 		differs = append(differs, wrap("  "+what, 2)...)
 	}
-	var only []string
-	for _, name := range c.OnlyOld {
-		only = append(only, clip("Only in the old report: "+name))
-	}
-	for _, name := range c.OnlyNew {
-		only = append(only, clip("Only in the new report: "+name))
-	}
-	return paragraphs(wrap(said, 0), differs, grid([]string{"", "old", "new", "new/old", ""}, rows), only)
+	return paragraphs(wrap(said, 0), differs, grid([]string{"", "old", "new", "new/old", ""}, rows))
 }
 
 func written(m metric.Metric, f result.Figure) string {
