@@ -42,7 +42,7 @@ func TestBench(t *testing.T) {
 func benchTouchesEveryKey(t *testing.T, c cli) {
 	c, pool := c.onMigrated(t)
 	report := c.bench(t, 0, "--set", "with-rows=true", "--keys", "30", "--limit", "3/1h", "--strategies", "token_bucket,upsert,for_update_nowait")
-	if len(report.Runs) != 3 || report.Scenarios[0].Parameters["with_rows"] != true {
+	if len(report.Runs) != 3 || report.Scenarios[0]["with-rows"] != true {
 		t.Fatalf("%+v", report)
 	}
 	for _, run := range report.Runs {
@@ -57,7 +57,7 @@ func benchTouchesEveryKey(t *testing.T, c cli) {
 
 // benchReport is what scripts read of the JSON.
 type benchReport struct {
-	Scenarios   []struct{ Parameters map[string]any }
+	Scenarios   []map[string]any
 	Server      struct{ Version, Source string }
 	Interrupted bool
 	Runs        []benchRun
@@ -185,7 +185,7 @@ func benchMeasuresEveryStrategy(t *testing.T, c cli) {
 	if got, want := strings.Join(names, " "), "token_bucket upsert for_update_nowait exclusion_range"; got != want {
 		t.Errorf("it runs %s, want %s", got, want)
 	}
-	if p := report.Scenarios[0].Parameters; report.Server.Version == "" || p["callers"] != 16.0 || p["loop"] != "closed" || report.Interrupted {
+	if p := report.Scenarios[0]; report.Server.Version == "" || p["callers"] != 16.0 || p["limit"] != "10/1s" || report.Interrupted {
 		t.Errorf("server %+v, parameters %v", report.Server, p)
 	}
 	benchLeftNothing(t, pool)

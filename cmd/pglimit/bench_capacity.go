@@ -63,7 +63,7 @@ func newBenchCapacityCommand(a *app) *cobra.Command {
 // capacityLoad is the load of a service with many users. The number of callers is the most that may run at once.
 func capacityLoad() scenario.Scenario {
 	s := scenario.Custom()
-	s.Name, s.Title, s.About = "capacity", "capacity", "The highest rate of arrivals at which latency stays under a bound."
+	s.Name, s.Title = "capacity", "capacity"
 	s.Limit, s.Keys, s.Callers = pglimit.PerSecond(1_000_000), 10_000, 256
 	s.Warmup, s.Phases = 200*time.Millisecond, []scenario.Phase{{Length: 2 * time.Second}}
 	return s

@@ -34,9 +34,7 @@ func opened(ctx context.Context, place Place, config Config, progress func(Progr
 	report := result.Report{
 		Command: config.Command, Started: time.Now().UTC().Truncate(time.Second),
 		Server: result.Server{Source: place.Source}, Client: describeClient(config.Version),
-	}
-	for _, s := range config.Scenarios {
-		report.Scenarios = append(report.Scenarios, s.Describe(config.AuditDecisions, config.Seed))
+		Scenarios: config.Scenarios, Seed: config.Seed, AuditDecisions: config.AuditDecisions,
 	}
 	if err := config.Validate(); err != nil {
 		return report, err

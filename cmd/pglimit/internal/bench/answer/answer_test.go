@@ -4,17 +4,19 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/answer"
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/result"
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/result/resulttest"
+	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/scenario"
 )
 
 // report of loads "a", "b" and so on, with the grants per second of each round: one map for each load.
 func report(loads ...map[string][]float64) (r result.Report) {
 	for i, load := range loads {
 		name := string(rune('a' + i))
-		r.Scenarios = append(r.Scenarios, result.Scenario{Name: name, Title: name, CompareBy: result.ByGrants})
+		r.Scenarios = append(r.Scenarios, result.Scenario{Name: name, Title: name, CompareBy: scenario.ByGrants})
 		for _, strategy := range []string{"upsert", "token_bucket", "sliding_log", "published_upsert"} {
 			for round, rate := range load[strategy] {
 				r.Runs = append(r.Runs, result.Run{
@@ -131,7 +133,7 @@ func TestContendedDenialsAreNoFeat(t *testing.T) {
 func TestOpenLoopsAreComparedByLatency(t *testing.T) {
 	t.Parallel()
 	r := report(rounds{"upsert": {200}, "token_bucket": {100}})
-	r.Scenarios[0].Parameters.Loop = "open"
+	r.Scenarios[0].Phases = []scenario.Phase{{Rate: 1, Length: time.Second}}
 	for i := range r.Runs {
 		r.Runs[i].GrantLatency = result.Latency{Count: 1, P99: 2000 - 1000*float64(i)}
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/format"
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/result"
+	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/scenario"
 )
 
 // What strategies are compared by in a load.
@@ -81,11 +82,11 @@ func unitOf(s result.Scenario) string {
 	switch {
 	case s.AtMost > 0:
 		return Granted
-	case s.Parameters.Loop == "open":
+	case s.Open():
 		return Latency
-	case s.CompareBy == result.ByGrants:
+	case s.CompareBy == scenario.ByGrants:
 		return Grants
-	case s.CompareBy == result.ByDenials:
+	case s.CompareBy == scenario.ByDenials:
 		return Denials
 	}
 	return Decisions
@@ -98,14 +99,14 @@ func (l Load) figure(run result.Run) float64 {
 	case Latency:
 		return l.p99(run)
 	}
-	return l.Scenario.Main(run)
+	return result.Main(l.Scenario)(run)
 }
 
 func (l Load) p99(run result.Run) float64 {
 	latency := run.Latency
-	if l.Scenario.AtMost == 0 && l.Scenario.CompareBy == result.ByGrants {
+	if l.Scenario.AtMost == 0 && l.Scenario.CompareBy == scenario.ByGrants {
 		latency = run.GrantLatency
-	} else if l.Scenario.CompareBy == result.ByDenials {
+	} else if l.Scenario.CompareBy == scenario.ByDenials {
 		latency = run.DenialLatency
 	}
 	return latency.Known(latency.P99)

@@ -53,7 +53,7 @@ func Reports(before, after result.Report) (c Comparison, err error) {
 	for _, old := range before.Groups() {
 		now, also := after.Group(old.Scenario.Name)
 		if also {
-			c.Differs = append(c.Differs, differing(old.Scenario.Name+": ", old.Scenario.Parameters, now.Scenario.Parameters)...)
+			c.Differs = append(c.Differs, differing(old.Scenario.Name+": ", old.Scenario, now.Scenario)...)
 		}
 		for _, row := range old.Rows {
 			if next, also := now.Row(row.Strategy); also {
@@ -68,6 +68,8 @@ func Reports(before, after result.Report) (c Comparison, err error) {
 	c.Differs = append(c.Differs, only("new", after, before)...)
 	around := differing("server ", server(before), server(after))
 	around = append(around, differing("client ", before.Client, after.Client)...)
+	audit := func(r result.Report) map[string]int { return map[string]int{"decisions": r.AuditDecisions} }
+	around = append(around, differing("audit ", audit(before), audit(after))...)
 	if before.Interrupted || after.Interrupted {
 		around = append(around, "one of the runs was interrupted")
 	}
@@ -102,7 +104,7 @@ func differing[T any](what string, old, now T) (list []string) {
 	names := maps.Clone(a)
 	maps.Copy(names, b)
 	for _, name := range slices.Sorted(maps.Keys(names)) {
-		if x, y := value(a[name]), value(b[name]); x != y && name != "seed" {
+		if x, y := value(a[name]), value(b[name]); x != y {
 			list = append(list, fmt.Sprintf("%s%s %s, now %s", what, strings.ReplaceAll(name, "_", " "), x, y))
 		}
 	}

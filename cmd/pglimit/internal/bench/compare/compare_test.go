@@ -4,13 +4,16 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/result"
+	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/scenario"
+	"github.com/pglimit/ratelimit/pglimit"
 )
 
 // report of one scenario, with grants per second of a strategy, a round each.
 func report(scenario, strategy string, rates ...float64) result.Report {
-	r := result.Report{Scenarios: []result.Scenario{{Name: scenario, Parameters: result.Parameters{Keys: 20, Limit: "20/1s"}}}}
+	r := result.Report{Scenarios: []result.Scenario{{Name: scenario, Keys: 20, Limit: pglimit.PerSecond(20)}}}
 	for i, f := range rates {
 		r.Runs = append(r.Runs, result.Run{
 			Scenario: scenario, Strategy: strategy, Round: i + 1, GrantsPerSecond: f, DecisionsPerSecond: f, Decisions: 100, RoundTrips: 100, Allowed: 100,
@@ -75,13 +78,13 @@ func TestWhatDiffersIsNamed(t *testing.T) {
 	if c := of(t, before, after); len(c.Differs) != 0 {
 		t.Errorf("nothing differs, but %q", c.Differs)
 	}
-	p := &after.Scenarios[0].Parameters
-	p.Keys, p.Callers, p.Limit, p.Seed, p.RPS = 100, 64, "1/1h", 7, 500
+	s := &after.Scenarios[0]
+	s.Keys, s.Callers, s.Limit, s.Phases, after.Seed = 100, 64, pglimit.PerHour(1), []scenario.Phase{{Rate: 500, Length: time.Second}}, 7
 	after.Server = result.Server{Version: "18.1", Settings: map[string]string{"fsync": "off"}}
-	after.Client.CPUs, after.Interrupted = 8, true
+	after.Client.CPUs, after.Interrupted, after.AuditDecisions = 8, true, 5
 	got := strings.Join(of(t, before, after).Differs, "\n")
-	want := "server fsync none, now off\nserver version none, now 18.1\nclient cpus 0, now 8\none of the runs was interrupted\n" +
-		"s: callers 0, now 64\ns: keys 20, now 100\ns: limit 20/1s, now 1/1h\ns: rps none, now 500"
+	want := "server fsync none, now off\nserver version none, now 18.1\nclient cpus 0, now 8\naudit decisions 0, now 5\none of the runs was interrupted\n" +
+		"s: callers 0, now 64\ns: keys 20, now 100\ns: limit 20/1s, now 1/1h\ns: phases [], now [{\"duration\":\"1s\",\"rate\":500}]"
 	if got != want {
 		t.Errorf("%s\nwant\n%s", got, want)
 	}

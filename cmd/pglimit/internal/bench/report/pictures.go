@@ -12,6 +12,7 @@ import (
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/chart"
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/format"
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/result"
+	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/scenario"
 )
 
 // figure is a picture of several panels.
@@ -189,9 +190,9 @@ func percentile(p float64) string { return fmt.Sprintf("p%g", p) }
 // latency of what strategies are compared by, and whose its curve is: of all decisions together none is kept.
 func latency(s result.Scenario, run result.Run) (l result.Latency, name string) {
 	switch {
-	case s.AtMost == 0 && s.CompareBy == result.ByGrants:
+	case s.AtMost == 0 && s.CompareBy == scenario.ByGrants:
 		return run.GrantLatency, "of a grant"
-	case s.CompareBy == result.ByDenials:
+	case s.CompareBy == scenario.ByDenials:
 		return run.DenialLatency, "of a denial"
 	}
 	l, name = run.Latency, "of a grant"
@@ -208,9 +209,11 @@ type valued func(p result.Point, length, granted float64) float64
 func (d document) overTime(g result.Group, title string, y chart.Axis, of valued) chart.Lines {
 	l := chart.Lines{Title: title, X: chart.Axis{Label: "time", Scale: chart.Time, Text: format.Seconds}, Y: y}
 	begin := 0.0
-	for _, phase := range g.Scenario.Parameters.Phases {
-		l.Begin = append(l.Begin, chart.Mark{At: begin, Label: format.Number(phase.Rate) + "/s"})
-		begin += phase.Seconds
+	for _, phase := range g.Scenario.Phases {
+		if len(g.Scenario.Phases) > 1 {
+			l.Begin = append(l.Begin, chart.Mark{At: begin, Label: format.Number(phase.Rate) + "/s"})
+		}
+		begin += phase.Length.Seconds()
 	}
 	return d.lines(g, d.names, l, func(run result.Run) (points []chart.Point) {
 		end, granted := 0.0, 0.0

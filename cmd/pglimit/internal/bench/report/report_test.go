@@ -168,7 +168,7 @@ func TestHostileNamesAreText(t *testing.T) {
 	r.Command, r.Server.Version, r.Server.Source, r.Client.Go = hostile, hostile, hostile, hostile
 	r.Server.Settings = map[string]string{hostile: hostile}
 	s := &r.Scenarios[0]
-	s.Title, s.About, s.Parameters.Limit, s.Parameters.Durability = hostile, hostile, hostile, hostile
+	s.Title, s.Arrivals = hostile, hostile
 	for i := range r.Runs {
 		r.Runs[i].Strategy += hostile
 		r.Runs[i].Audit.Verdict = hostile

@@ -60,13 +60,14 @@ func TestFileIsForScripts(t *testing.T) {
 func TestErrorsOfAFileNameIt(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
-		"":                                       `is no report of "pglimit bench --output json"`,
-		"pglimit":                                `is no report of "pglimit bench --output json"`,
-		`[]`:                                     `is no report of "pglimit bench --output json"`,
-		`{"runs":1}`:                             `is no report of "pglimit bench --output json"`,
-		`{}`:                                     `has no runs: it must be what "pglimit bench --output json" has printed`,
-		`{"runs":[],"scenarios":[{"name":"a"}]}`: "has no runs",
-		`{"runs":[{"strategy":"upsert"}]}`:       "names no scenarios: it is of an earlier pglimit, run the bench again",
+		"":           `is no report of "pglimit bench --output json"`,
+		"pglimit":    `is no report of "pglimit bench --output json"`,
+		`[]`:         `is no report of "pglimit bench --output json"`,
+		`{"runs":1}`: `is no report of "pglimit bench --output json"`,
+		`{}`:         `has no runs: it must be what "pglimit bench --output json" has printed`,
+		`{"runs":[],"scenarios":[{"name":"a","limit":"1/1s","durability":"relaxed"}]}`: "has no runs",
+		`{"runs":[],"scenarios":[{"name":"a"}]}`:                                       `is no report of "pglimit bench --output json": limit: `,
+		`{"runs":[{"strategy":"upsert"}]}`:                                             "names no scenarios: it is of an earlier pglimit, run the bench again",
 	} {
 		name := written(t, text)
 		if _, err := result.ReadFile(name); err == nil || !strings.HasPrefix(err.Error(), name+" ") || !strings.Contains(err.Error(), want) {

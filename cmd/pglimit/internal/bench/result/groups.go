@@ -3,6 +3,8 @@ package result
 import (
 	"math"
 	"slices"
+
+	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/scenario"
 )
 
 // Group is a scenario with the strategies that ran under it.
@@ -21,10 +23,10 @@ type Row struct {
 // out.
 func (r Report) Groups() []Group {
 	var groups []Group
-	for _, scenario := range r.Scenarios {
-		g := Group{Scenario: scenario}
+	for _, s := range r.Scenarios {
+		g := Group{Scenario: s}
 		for _, run := range r.Runs {
-			if run.Scenario != scenario.Name {
+			if run.Scenario != s.Name {
 				continue
 			}
 			i := slices.IndexFunc(g.Rows, func(row Row) bool { return row.Strategy == run.Strategy })
@@ -96,21 +98,23 @@ func (f Figure) Spread() float64 {
 }
 
 // Main is the figure that strategies are compared by under this scenario.
-func (s Scenario) Main(run Run) float64 {
-	switch s.CompareBy {
-	case ByGrants:
-		return run.GrantsPerSecond
-	case ByDenials:
-		return run.DenialsPerSecond
+func Main(s Scenario) func(Run) float64 {
+	return func(run Run) float64 {
+		switch s.CompareBy {
+		case scenario.ByGrants:
+			return run.GrantsPerSecond
+		case scenario.ByDenials:
+			return run.DenialsPerSecond
+		}
+		return run.DecisionsPerSecond
 	}
-	return run.DecisionsPerSecond
 }
 
 // Typical is the run whose main figure is the row's median: the one to draw.
 func (row Row) Typical(s Scenario) Run {
-	median := row.Figure(s.Main).Median
+	median := row.Figure(Main(s)).Median
 	for _, run := range row.Runs {
-		if s.Main(run) == median {
+		if Main(s)(run) == median {
 			return run
 		}
 	}

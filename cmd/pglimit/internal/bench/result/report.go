@@ -6,7 +6,6 @@
 //	run.go      one strategy under one load, once
 //	series.go   the same over time
 //	groups.go   runs of one strategy under one load, repeated: medians and spread
-//	words.go    a load in words
 //	file.go     reading and writing
 //
 // Fields of the JSON are added, never renamed: scripts read them. Rates are per second,
@@ -17,6 +16,8 @@ package result
 import (
 	"slices"
 	"time"
+
+	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/scenario"
 )
 
 // Report is the outcome of one command.
@@ -25,6 +26,9 @@ type Report struct {
 	Started time.Time `json:"started"`
 	Server  Server    `json:"server"`
 	Client  Client    `json:"client"`
+
+	Seed           uint64 `json:"seed"`
+	AuditDecisions int    `json:"audit_decisions"` // of each run, at most
 
 	// Interrupted: the command ended before everything was run. The last run may then be
 	// shorter than the others.
@@ -52,76 +56,8 @@ type Client struct {
 	CPUs    int    `json:"cpus"` // of the machine; the server shares them if it is local
 }
 
-// What strategies are compared by under a scenario: the best has the most of it.
-const (
-	ByGrants    = "grants"    // grants per second: nearly all is granted
-	ByDenials   = "denials"   // denials per second: nearly all is denied
-	ByDecisions = "decisions" // both
-)
-
 // Scenario is a load that several strategies were put under.
-type Scenario struct {
-	Name  string `json:"name"`  // many-keys-granted
-	Title string `json:"title"` // many keys, all granted
-	About string `json:"about"` // a sentence: what it stands for
-
-	// StagesOf is the name of the scenario that has the same load without stages. Empty:
-	// this one has none, or stands for itself.
-	StagesOf string `json:"stages_of,omitempty"`
-
-	CompareBy string `json:"compare_by"` // ByGrants, ByDenials or ByDecisions
-
-	// AtMost is the most tokens that each run may grant by the write-up's own criterion.
-	// 0: there is no such criterion.
-	AtMost int64 `json:"at_most,omitempty"`
-
-	Parameters Parameters `json:"parameters"`
-}
-
-// Parameters of a load.
-type Parameters struct {
-	Loop            string  `json:"loop"` // closed or open
-	RPS             float64 `json:"rps,omitempty"`
-	Arrivals        string  `json:"arrivals,omitempty"` // poisson or constant
-	Phases          []Phase `json:"phases,omitempty"`   // if there is more than one
-	Callers         int     `json:"callers"`
-	Instances       int     `json:"instances"`
-	Conns           int     `json:"conns"`
-	Keys            int     `json:"keys"`
-	Distribution    string  `json:"distribution"`        // uniform or zipf
-	Exponent        float64 `json:"exponent,omitempty"`  // of zipf
-	WithRows        bool    `json:"with_rows,omitempty"` // each key had a row before the load began
-	Limit           string  `json:"limit"`
-	Cost            int64   `json:"cost"`            // tokens of one request; the first of Costs
-	Costs           []Cost  `json:"costs,omitempty"` // if requests differ
-	Durability      string  `json:"durability"`
-	TimeoutSeconds  float64 `json:"timeout_seconds"`
-	WarmupSeconds   float64 `json:"warmup_seconds"`
-	DurationSeconds float64 `json:"duration_seconds"`
-	AuditDecisions  int     `json:"audit_decisions"`
-
-	// The stages as asked for.
-	Combining bool `json:"combining"`
-	Memory    bool `json:"memory"`
-	Leases    bool `json:"leases"`
-	Breaker   bool `json:"breaker"`
-
-	AddedLatencySeconds float64 `json:"added_latency_seconds,omitempty"` // to each round trip
-
-	Seed uint64 `json:"seed"`
-}
-
-// Phase of a load.
-type Phase struct {
-	Rate    float64 `json:"rate"` // requests per second of all instances together
-	Seconds float64 `json:"seconds"`
-}
-
-// Cost is how many tokens a share of the requests asks for.
-type Cost struct {
-	Tokens int64   `json:"tokens"`
-	Share  float64 `json:"share"` // of 1
-}
+type Scenario = scenario.Scenario
 
 // Capacity of one strategy: the highest rate of arrivals at which it is fast.
 type Capacity struct {

@@ -2,6 +2,7 @@ package scenario
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -38,6 +39,37 @@ func (d document) scenario() (s Scenario, err error) {
 	return s, nil
 }
 
+// reported is a scenario in a report: what a plan says, and what only those that have a name can have.
+type reported struct {
+	document `yaml:",inline"`
+	StagesOf string `yaml:"stages-of,omitempty"`
+	AtMost   int64  `yaml:"at-most,omitempty"`
+}
+
+// MarshalJSON writes the scenario with the names and values of a plan.
+func (s Scenario) MarshalJSON() ([]byte, error) {
+	text, err := yaml.Marshal(reported{s.document(), s.StagesOf, s.AtMost})
+	if err != nil {
+		return nil, err
+	}
+	var fields map[string]any
+	if err := yaml.Unmarshal(text, &fields); err != nil {
+		return nil, err
+	}
+	return json.Marshal(fields)
+}
+
+// UnmarshalJSON reads what [Scenario.MarshalJSON] has written: JSON is YAML.
+func (s *Scenario) UnmarshalJSON(text []byte) (err error) {
+	var r reported
+	if err := yaml.Unmarshal(text, &r); err != nil {
+		return err
+	}
+	*s, err = r.scenario()
+	s.StagesOf, s.AtMost = r.StagesOf, r.AtMost
+	return err
+}
+
 // values of a file, in words.
 var values = []yamlfile.Value{
 	{Type: "scenario.document", Is: "a scenario"},
@@ -67,7 +99,7 @@ func read(text []byte) (scenarios []Scenario, err error) {
 	decoder.KnownFields(true)
 	for {
 		d := Custom().document()
-		d.Name, d.Title, d.About = "", "", ""
+		d.Name, d.Title = "", ""
 		switch err := decoder.Decode(&d); {
 		case errors.Is(err, io.EOF) && len(scenarios) == 0:
 			return nil, errors.New("it is empty")

@@ -20,7 +20,6 @@ func TestExampleOfAPlan(t *testing.T) {
 	}
 	want := Custom()
 	want.Name, want.Title = "black-friday", "a quiet hour, a rush, and its end"
-	want.About = "Plans of 100 requests a minute, few customers with most of the traffic."
 	want.Limit = pglimit.PerMinute(100).WithBurst(20)
 	want.Keys, want.Distribution, want.Exponent = 100_000, Zipf, 1.2
 	want.Costs = []Cost{{1, 9}, {5, 1}}
@@ -39,8 +38,8 @@ func TestWhatIsLeftOutIsTheDefault(t *testing.T) {
 		t.Fatal(err)
 	}
 	one, two := Custom(), Custom()
-	one.Name, one.Title, one.About = "one", "one", ""
-	two.Name, two.Title, two.About = "two", "two", ""
+	one.Name, one.Title = "one", "one"
+	two.Name, two.Title = "two", "two"
 	two.WithRows, two.Stages.Leases, two.Stages.NoMemory, two.Latency = true, true, true, 5*time.Millisecond
 	if len(got) != 2 || !reflect.DeepEqual(got[0], one) || !reflect.DeepEqual(got[1], two) {
 		t.Errorf("%+v\nwant %+v and %+v", got, one, two)

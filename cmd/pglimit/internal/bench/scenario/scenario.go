@@ -6,7 +6,7 @@
 //	file.go       a load in a YAML file, and single fields of it
 //	validate.go   whether it makes sense
 //	limiter.go    the limiters that it is put on, and the strategy with the limit that it can keep
-//	describe.go   what the report says of a load
+//	words.go      a load in words
 package scenario
 
 import (
@@ -22,6 +22,13 @@ const (
 	Zipf    = "zipf"    // a few keys get most: the share of the n-th is in proportion to 1/n^Exponent
 )
 
+// What strategies are compared by under a scenario: the best has the most of it.
+const (
+	ByGrants    = "grants"    // grants per second: nearly all is granted
+	ByDenials   = "denials"   // denials per second: nearly all is denied
+	ByDecisions = "decisions" // both
+)
+
 // Arrivals of an open loop.
 const (
 	Poisson  = "poisson"  // independent of one another, as from many users
@@ -33,10 +40,9 @@ const (
 type Scenario struct {
 	Name  string `yaml:"name"`
 	Title string `yaml:"title"`
-	About string `yaml:"about"`
 
 	StagesOf  string `yaml:"-"`          // the scenario that has the same load without stages, if there is one
-	CompareBy string `yaml:"compare-by"` // result.ByGrants, ByDenials or ByDecisions
+	CompareBy string `yaml:"compare-by"` // ByGrants, ByDenials or ByDecisions
 	AtMost    int64  `yaml:"-"`          // tokens that may be granted by the write-up's criterion; 0: no criterion
 
 	// Rounds is how often it is repeated. Zero: as often as the others.
@@ -115,8 +121,8 @@ var bare = Stages{NoCombining: true, NoMemory: true}
 // all were.
 func Custom() Scenario {
 	return Scenario{
-		Name: "custom", Title: "a load of your own", About: "What the flags say.",
-		CompareBy:    "decisions",
+		Name: "custom", Title: "a load of your own",
+		CompareBy:    ByDecisions,
 		Limit:        pglimit.PerSecond(20),
 		Costs:        []Cost{{1, 1}},
 		Keys:         20,
@@ -140,7 +146,7 @@ func (s Scenario) Length() (sum time.Duration) {
 }
 
 // Open says that requests arrive on a schedule.
-func (s Scenario) Open() bool { return s.Phases[0].Rate > 0 }
+func (s Scenario) Open() bool { return len(s.Phases) > 0 && s.Phases[0].Rate > 0 }
 
 // Scaled has all its times multiplied by the factor, and the write-up's criterion with them: of one token per 2 s there
 // are 2 within 3 s, one at the beginning, so that is rounded up.

@@ -1,12 +1,12 @@
 package scenario
 
 import (
+	"encoding/json"
 	"reflect"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/result"
 	"github.com/pglimit/ratelimit/internal/published"
 	"github.com/pglimit/ratelimit/pglimit"
 	"github.com/pglimit/ratelimit/strategies"
@@ -77,7 +77,7 @@ func TestNamesOfScenarios(t *testing.T) {
 		if staged := i >= 4; staged != (s.StagesOf != "") || staged && (s.Stages != Stages{} || s.Rounds != 1) || !staged && (s.Stages != bare || s.Rounds != 0) {
 			t.Errorf("%s: %+v, %d rounds", s.Name, s.Stages, s.Rounds)
 		}
-		if s.AtMost != 0 || s.Title == "" || s.About == "" {
+		if s.AtMost != 0 || s.Title == "" {
 			t.Errorf("%+v", s)
 		}
 	}
@@ -128,59 +128,39 @@ func TestPublishedStatementsHaveNoStage(t *testing.T) {
 	}
 }
 
-func TestDescriptionOfALoad(t *testing.T) {
+// A report has the fields of a plan, and says what only loads with a name have.
+func TestScenarioInAReport(t *testing.T) {
 	t.Parallel()
-	s := Custom()
-	s.CompareBy, s.AtMost, s.StagesOf = result.ByGrants, 7, "plain"
-	s.Timeout, s.Warmup, s.WithRows = 1500*time.Millisecond, 250*time.Millisecond, true
-	s.Stages = Stages{NoCombining: true}
-	s.Latency = 2 * time.Millisecond
-	got := s.Describe(1000, 9)
-	want := result.Scenario{
-		Name: "custom", Title: "a load of your own", About: "What the flags say.", CompareBy: result.ByGrants, AtMost: 7, StagesOf: "plain",
-		Parameters: result.Parameters{
-			Loop: "closed", Callers: 64, Instances: 1, Conns: 16, Keys: 20, WithRows: true, Distribution: Uniform, Limit: "20/1s", Cost: 1,
-			Durability: "relaxed", TimeoutSeconds: 1.5, WarmupSeconds: 0.25, DurationSeconds: 5, AuditDecisions: 1000, Seed: 9,
-			Memory: true, Breaker: true, AddedLatencySeconds: 0.002,
-		},
+	for _, want := range append(BuiltIn(), Custom()) {
+		want.Rounds = 0
+		want.Timeout, want.WithRows, want.Durability, want.Costs = 1500*time.Millisecond, true, pglimit.Durable, []Cost{{5, 3}, {1, 9}}
+		text, err := json.Marshal(want)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got Scenario
+		if err := json.Unmarshal(text, &got); err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("%v: %+v\nwant %+v\n%s", err, got, want, text)
+		}
+		if !strings.Contains(string(text), `"timeout":"1.5s"`) {
+			t.Errorf("it is not like a plan: %s", text)
+		}
 	}
-	if !reflect.DeepEqual(got, want) {
-		t.Errorf("%+v\nwant %+v", got, want)
+	var s Scenario
+	if err := json.Unmarshal([]byte(`{"name": "of an earlier program"}`), &s); err == nil {
+		t.Error("a load without a limit was read")
 	}
 }
 
-// Phases are told where one rate does not say it all, costs where they differ, as shares of
-// one, and the exponent of zipf only.
-func TestDescriptionLeavesOutWhatGoesWithoutSaying(t *testing.T) {
+func TestLoadInWords(t *testing.T) {
 	t.Parallel()
-	for name, c := range map[string]struct {
-		change func(*Scenario)
-		want   func(*result.Parameters)
-	}{
-		"one rate": {
-			func(s *Scenario) { s.Phases = []Phase{{50, 5 * time.Second}} },
-			func(p *result.Parameters) { p.Loop, p.RPS, p.Arrivals = "open", 50, Poisson },
-		},
-		"two rates": {
-			func(s *Scenario) { s.Phases = []Phase{{50, 2 * time.Second}, {60, 3 * time.Second}} },
-			func(p *result.Parameters) {
-				p.Loop, p.RPS, p.Arrivals = "open", 50, Poisson
-				p.Phases = []result.Phase{{Rate: 50, Seconds: 2}, {Rate: 60, Seconds: 3}}
-			},
-		},
-		"costs": {
-			func(s *Scenario) { s.Costs = []Cost{{5, 3}, {1, 9}} },
-			func(p *result.Parameters) {
-				p.Cost, p.Costs = 5, []result.Cost{{Tokens: 5, Share: 0.25}, {Tokens: 1, Share: 0.75}}
-			},
-		},
-	} {
-		s := Custom()
-		want := s.Describe(0, 0).Parameters
-		c.change(&s)
-		c.want(&want)
-		if got := s.Describe(0, 0).Parameters; !reflect.DeepEqual(got, want) {
-			t.Errorf("%s: %+v\nwant %+v", name, got, want)
-		}
+	s := Custom()
+	s.Timeout, s.WithRows, s.Latency, s.Distribution = 1500*time.Millisecond, true, 2*time.Millisecond, Zipf
+	s.Phases, s.Costs = []Phase{{50, 2 * time.Second}, {60, 3 * time.Second}}, []Cost{{5, 1}, {1, 9}}
+	want := "open loop, poisson arrivals: 50/s for 2s, 60/s for 3s; at most 64 at once; 1 instance of 16 connections; " +
+		"20 keys of 20/1s (zipf 1.1); each with a row; cost 5 with a share of 1; cost 1 with a share of 9; relaxed; timeout 1.5s; " +
+		"combining and memory of denials; 2ms added to each round trip; 5s after 500ms of warm-up"
+	if got := s.Words(); got != want {
+		t.Errorf("%s\nwant\n%s", got, want)
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/result"
 	"github.com/pglimit/ratelimit/pglimit"
 )
 
@@ -61,8 +60,8 @@ func (s Scenario) Validate() error {
 		return fmt.Errorf("exponent is %v: it must be above 1, and at most 100", s.Exponent)
 	case s.Arrivals != Poisson && s.Arrivals != Constant:
 		return fmt.Errorf("arrivals is %q: it must be %s or %s", s.Arrivals, Poisson, Constant)
-	case s.CompareBy != result.ByGrants && s.CompareBy != result.ByDenials && s.CompareBy != result.ByDecisions:
-		return fmt.Errorf("compare-by is %q: it must be %s, %s or %s", s.CompareBy, result.ByGrants, result.ByDenials, result.ByDecisions)
+	case s.CompareBy != ByGrants && s.CompareBy != ByDenials && s.CompareBy != ByDecisions:
+		return fmt.Errorf("compare-by is %q: it must be %s, %s or %s", s.CompareBy, ByGrants, ByDenials, ByDecisions)
 	case s.Warmup < 0 || s.Timeout < 0:
 		return fmt.Errorf("warmup is %v, timeout %v: they must not be negative; 0 means none", s.Warmup, s.Timeout)
 	case s.Latency < 0 || s.Latency > maxLatency:

@@ -66,8 +66,8 @@ func rounds(r result.Report) string {
 				most = max(most, run.Round)
 			}
 		}
-		p := g.Scenario.Parameters
-		callers, times, lengths = append(callers, int64(p.Callers)), append(times, int64(most)), append(lengths, p.DurationSeconds)
+		s := g.Scenario
+		callers, times, lengths = append(callers, int64(s.Callers)), append(times, int64(most)), append(lengths, s.Length().Seconds())
 	}
 	if len(times) == 0 {
 		return ""

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/compare"
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/result"
@@ -39,7 +40,7 @@ func troubled() result.Report {
 func compared(t *testing.T) string {
 	t.Helper()
 	before, after := suite(), suite()
-	after.Server.Version, after.Scenarios[0].Parameters.Keys = "18.1", 20_000
+	after.Server.Version, after.Scenarios[0].Keys = "18.1", 20_000
 	for i := range after.Runs {
 		if run := &after.Runs[i]; run.Strategy == "token_bucket" {
 			run.GrantsPerSecond, run.GrantLatency.P99 = run.GrantsPerSecond*1.4, run.GrantLatency.P99*1.25
@@ -113,7 +114,7 @@ func TestWhatIsPrinted(t *testing.T) {
 func TestFirstLineIsOfAllLoads(t *testing.T) {
 	t.Parallel()
 	r := suite()
-	r.Scenarios[1].Parameters.Callers, r.Scenarios[2].Parameters.DurationSeconds = 4, 1
+	r.Scenarios[1].Callers, r.Scenarios[2].Phases = 4, []scenario.Phase{{Length: time.Second}}
 	for i := range r.Runs {
 		if r.Runs[i].Scenario == r.Scenarios[3].Name {
 			r.Runs[i].Round = 1

@@ -9,11 +9,7 @@ import (
 // Capacity is what "pglimit bench capacity" finds of four strategies: a bisection of the arrival rate for a p99 of 10 ms.
 func Capacity() result.Report {
 	r := header("pglimit bench capacity --p99 10ms --report capacity.html")
-	r.Scenarios = []result.Scenario{{
-		Name: "many-keys-granted", Title: "many keys, all granted",
-		About:     "Many users, nearly all of them under their limit: what an API does on a normal day.",
-		CompareBy: result.ByGrants, Parameters: parameters(10_000, "1000/1s burst 2000"),
-	}}
+	r.Scenarios = []result.Scenario{common(suite[0].scenario)}
 	for _, like := range suite[0].shapes {
 		c := result.Capacity{Strategy: like.strategy, P99Bound: 10_000}
 		c.Probes = append(c.Probes, result.Probe{DecisionsPerSecond: like.grants, P99: like.grantP50 * 3})

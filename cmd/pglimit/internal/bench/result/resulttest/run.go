@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/result"
+	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/scenario"
 )
 
 // shape of a run: rates per second, latencies in microseconds.
@@ -31,7 +32,7 @@ type load struct {
 func (like shape) withStages(by string) shape {
 	like.stages = true
 	like.contended /= 10
-	if by == result.ByGrants {
+	if by == scenario.ByGrants {
 		like.grants *= 2.4
 		like.grantP50 /= 2
 		like.trips /= 8
@@ -60,19 +61,19 @@ func (like shape) load(t, seconds float64) load {
 
 // run of that shape in so many intervals.
 func (like shape) run(s result.Scenario, round, points int) result.Run {
-	p := s.Parameters
+	length := s.Length().Seconds()
 	run := result.Run{
-		Scenario: s.Name, Round: round, Strategy: like.strategy, Limit: p.Limit, Cost: p.Cost,
-		Storage: "unlogged", Seconds: p.DurationSeconds, Errors: map[string]int64{},
+		Scenario: s.Name, Round: round, Strategy: like.strategy, Limit: s.Limit.String(), Cost: s.Costs[0].Tokens,
+		Storage: "unlogged", Seconds: length, Errors: map[string]int64{},
 	}
-	interval := p.DurationSeconds / float64(points)
+	interval := length / float64(points)
 	noise := noise{float64(round)*17 + float64(len(like.strategy))*5 + float64(len(s.Name))}
 	var wal, deadlocks, failed int64
 	var owed load // what the intervals before did not make whole
 	var grants, denials []pointLatency
 	for i := range points {
 		t := float64(i) * interval
-		now := like.load(t, p.DurationSeconds)
+		now := like.load(t, length)
 		wave := 1 + 0.06*noise.next()
 		point := result.Point{
 			Seconds: round3(t + interval),

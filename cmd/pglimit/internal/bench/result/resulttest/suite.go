@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/result"
+	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/scenario"
+	"github.com/pglimit/ratelimit/pglimit"
 )
 
 // Report is of the whole suite: many-keys-granted, many-keys-denied, hot-key-granted,
@@ -20,12 +22,12 @@ func Report() result.Report {
 	r := header("pglimit bench --report report.html")
 	for _, staged := range []bool{false, true} {
 		for _, load := range suite {
-			s := load.scenario
+			s := common(load.scenario)
 			if staged {
 				s.StagesOf = s.Name
 				s.Name += "-staged"
 				s.Title += ", with the stages"
-				s.Parameters.Combining, s.Parameters.Memory, s.Parameters.Leases = true, true, true
+				s.Stages = scenario.Stages{Leases: true}
 			}
 			r.Scenarios = append(r.Scenarios, s)
 			for round := 1; round <= 2; round++ {
@@ -43,7 +45,7 @@ func Report() result.Report {
 
 func header(command string) result.Report {
 	return result.Report{
-		Command: command,
+		Command: command, Seed: 1, AuditDecisions: 4_000_000,
 		Started: time.Date(2026, 11, 20, 9, 30, 0, 0, time.UTC),
 		Server: result.Server{
 			Version: "17.6 (Debian 17.6-1.pgdg12+1)",
@@ -65,8 +67,7 @@ var suite = []struct {
 	{
 		result.Scenario{
 			Name: "many-keys-granted", Title: "many keys, all granted",
-			About:     "Many users, nearly all of them under their limit: what an API does on a normal day.",
-			CompareBy: result.ByGrants, Parameters: parameters(10_000, "1000/1s burst 2000"),
+			CompareBy: scenario.ByGrants, Keys: 10_000, Limit: limit("1000/1s burst 2000"),
 		},
 		[]shape{
 			{strategy: "token_bucket", grants: 19208, grantP50: 780, trips: 1, wal: 158},
@@ -78,8 +79,7 @@ var suite = []struct {
 	{
 		result.Scenario{
 			Name: "many-keys-denied", Title: "many keys, mostly denied",
-			About:     "Many users, nearly all of them over their limit: a crawler with many addresses.",
-			CompareBy: result.ByDenials, Parameters: parameters(1_000, "1/1s burst 5"),
+			CompareBy: scenario.ByDenials, Keys: 1_000, Limit: limit("1/1s burst 5"),
 		},
 		[]shape{
 			{strategy: "token_bucket", grants: 998, denials: 23400, grantP50: 810, denialP50: 560, trips: 1, wal: 9},
@@ -91,8 +91,7 @@ var suite = []struct {
 	{
 		result.Scenario{
 			Name: "hot-key-granted", Title: "one hot key, all granted",
-			About:     "All requests are for one key, and its limit is high: a limit on a whole service.",
-			CompareBy: result.ByGrants, Parameters: parameters(1, "1000000/1s burst 1000000"),
+			CompareBy: scenario.ByGrants, Keys: 1, Limit: limit("1000000/1s burst 1000000"),
 		},
 		[]shape{
 			{strategy: "token_bucket", grants: 4105, grantP50: 3600, trips: 1, wal: 161},
@@ -104,8 +103,7 @@ var suite = []struct {
 	{
 		result.Scenario{
 			Name: "hot-key-denied", Title: "one hot key, mostly denied",
-			About:     "All requests are for one key, and nearly all are over its limit: one client in a loop.",
-			CompareBy: result.ByDenials, Parameters: parameters(1, "100/1s burst 100"),
+			CompareBy: scenario.ByDenials, Keys: 1, Limit: limit("100/1s burst 100"),
 		},
 		[]shape{
 			{strategy: "token_bucket", grants: 100, denials: 22800, grantP50: 2900, denialP50: 590, trips: 1, wal: 1},
@@ -117,8 +115,7 @@ var suite = []struct {
 	{
 		result.Scenario{
 			Name: "partners", Title: "one request per 2 s and partner",
-			About:     "The write-up's limit: each partner may send one request in two seconds.",
-			CompareBy: result.ByDecisions, Parameters: parameters(200, "1/2s"),
+			CompareBy: scenario.ByDecisions, Keys: 200, Limit: limit("1/2s"),
 		},
 		[]shape{
 			{strategy: "token_bucket", grants: 100, denials: 22100, grantP50: 900, denialP50: 580, trips: 1, wal: 2},
@@ -129,10 +126,18 @@ var suite = []struct {
 	},
 }
 
-func parameters(keys int, limit string) result.Parameters {
-	return result.Parameters{
-		Loop: "closed", Callers: 16, Instances: 2, Conns: 16, Keys: keys,
-		Distribution: "uniform", Limit: limit, Cost: 1, Durability: "relaxed",
-		TimeoutSeconds: 3, WarmupSeconds: 0.25, DurationSeconds: 2, AuditDecisions: 4_000_000, Seed: 1,
+// common is the load with what it has in common with the others.
+func common(s result.Scenario) result.Scenario {
+	s.Costs, s.Distribution, s.Arrivals = []scenario.Cost{{Tokens: 1, Share: 1}}, scenario.Uniform, scenario.Poisson
+	s.Callers, s.Instances, s.Conns, s.Phases = 16, 2, 16, []scenario.Phase{{Length: 2 * time.Second}}
+	s.Timeout, s.Warmup, s.Stages = 3*time.Second, 250*time.Millisecond, scenario.Stages{NoCombining: true, NoMemory: true}
+	return s
+}
+
+func limit(text string) pglimit.Limit {
+	l, err := pglimit.ParseLimit(text)
+	if err != nil {
+		panic(err)
 	}
+	return l
 }

@@ -2,8 +2,10 @@ package resulttest
 
 import (
 	"math"
+	"time"
 
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/result"
+	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/scenario"
 )
 
 // WriteUp is of the write-up's experiment at full length: 600 s in an open loop, 120
@@ -14,15 +16,12 @@ func WriteUp(strategies ...string) result.Report {
 		strategies = []string{"token_bucket", "upsert", "for_update_nowait", "exclusion_range", "published_exclusion"}
 	}
 	r := header("pglimit bench --scenario write-up --published --report write-up.html")
-	p := parameters(1, "1/2s")
-	p.Loop, p.Arrivals, p.RPS = "open", "poisson", 56.5
-	p.Phases = []result.Phase{{Rate: 5, Seconds: 180}, {Rate: 50, Seconds: 180}, {Rate: 100, Seconds: 240}}
-	p.Callers, p.DurationSeconds = 256, 600
-	s := result.Scenario{
+	s := common(result.Scenario{
 		Name: "write-up", Title: "the write-up's experiment",
-		About:     "One user who may send one request in two seconds sends 5, then 50, then 100 in each second, to two instances.",
-		CompareBy: result.ByDecisions, AtMost: 300, Parameters: p,
-	}
+		CompareBy: scenario.ByDecisions, AtMost: 300, Keys: 1, Limit: limit("1/2s"),
+	})
+	s.Callers = 256
+	s.Phases = []scenario.Phase{{Rate: 5, Length: 3 * time.Minute}, {Rate: 50, Length: 3 * time.Minute}, {Rate: 100, Length: 4 * time.Minute}}
 	r.Scenarios = []result.Scenario{s}
 	for i, strategy := range strategies {
 		like := shape{strategy: strategy, trips: 1, wal: 6, contended: 0.001}
