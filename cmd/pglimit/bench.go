@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -57,7 +56,7 @@ func newBenchCommand(a *app) *cobra.Command {
 			if err != nil {
 				return usagef(cmd, "%v", err)
 			}
-			return a.bench(cmd, b, config, bench.Run, conditions)
+			return a.bench(cmd, b, config, conditions)
 		},
 	}
 	b.addTo(cmd, func(flags *pflag.FlagSet) {
@@ -68,12 +67,9 @@ func newBenchCommand(a *app) *cobra.Command {
 	return cmd
 }
 
-// work measures; it is [bench.Run] or the like.
-type work func(context.Context, bench.Place, bench.Config, func(bench.Progress)) (result.Report, error)
-
 // bench runs what the flags say, prints it, and judges it.
-func (a *app) bench(cmd *cobra.Command, b *benchFlags, config bench.Config, work work, conditions []gate.Condition) error {
-	measured, err := a.measure(cmd, b, config, work)
+func (a *app) bench(cmd *cobra.Command, b *benchFlags, config bench.Config, conditions []gate.Condition) error {
+	measured, err := a.measure(cmd, b, config)
 	if err != nil && len(measured.Runs)+len(measured.Capacity) == 0 {
 		return err
 	}
@@ -96,8 +92,8 @@ func (a *app) bench(cmd *cobra.Command, b *benchFlags, config bench.Config, work
 	return nil
 }
 
-// measure runs work on the database that the user named, or on a throwaway server.
-func (a *app) measure(cmd *cobra.Command, b *benchFlags, config bench.Config, work work) (measured result.Report, err error) {
+// measure runs the bench on the database that the user named, or on a throwaway server.
+func (a *app) measure(cmd *cobra.Command, b *benchFlags, config bench.Config) (measured result.Report, err error) {
 	if b.report != "" {
 		unused, err := reserve(b.report)
 		if err != nil {
@@ -116,7 +112,7 @@ func (a *app) measure(cmd *cobra.Command, b *benchFlags, config bench.Config, wo
 		return measured, err
 	}
 	config.Command = a.commandLine()
-	measured, err = work(ctx, place.Place, config, newBenchProgress(a.stderr))
+	measured, err = bench.Run(ctx, place.Place, config, newBenchProgress(a.stderr))
 	if b.report != "" && len(measured.Runs)+len(measured.Capacity) > 0 {
 		err = errors.Join(err, a.writeReport(b.report, measured))
 	}

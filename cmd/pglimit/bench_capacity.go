@@ -1,14 +1,11 @@
 package main
 
 import (
-	"context"
 	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench"
-	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/result"
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/scenario"
 	"github.com/pglimit/ratelimit/pglimit"
 )
@@ -27,7 +24,6 @@ rate, 2 failed, 130 ended by Ctrl-C (what was measured so far is printed).`
 
 func newBenchCapacityCommand(a *app) *cobra.Command {
 	b := &benchFlags{own: capacityLoad(), onlyOwn: true}
-	p99 := 10 * time.Millisecond
 	cmd := &cobra.Command{
 		Use:   "capacity",
 		Short: "Find the highest rate at which latency stays under a bound",
@@ -40,22 +36,16 @@ func newBenchCapacityCommand(a *app) *cobra.Command {
 			"pglimit bench capacity --strategies token_bucket --p99 5ms --latency 1ms",
 		),
 		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) (err error) {
-			c := bench.CapacityConfig{P99: p99}
-			if c.Config, err = b.config(cmd.Flags()); err != nil {
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			config, err := b.config(cmd.Flags())
+			if err != nil {
 				return usagef(cmd, "%v", err)
 			}
-			if err := c.Validate(); err != nil {
-				return usagef(cmd, "%v", err)
-			}
-			return a.bench(cmd, b, c.Config, func(ctx context.Context, place bench.Place, config bench.Config, progress func(bench.Progress)) (result.Report, error) {
-				c.Config = config
-				return bench.Capacity(ctx, place, c, progress)
-			}, nil)
+			return a.bench(cmd, b, config, nil)
 		},
 	}
 	b.addTo(cmd, func(flags *pflag.FlagSet) {
-		flags.DurationVar(&p99, "p99", p99, "`TIME` that the 99th percentile of latency has to stay under")
+		flags.DurationVar(&b.p99, "p99", 10*time.Millisecond, "`TIME` that the 99th percentile of latency has to stay under")
 	})
 	return cmd
 }

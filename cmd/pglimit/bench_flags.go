@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -34,6 +35,8 @@ type benchFlags struct {
 	yes        bool
 	noDownload bool
 	failIf     []string
+
+	p99        time.Duration
 
 	own     scenario.Scenario // the user's own load, before fields change it
 	onlyOwn bool              // there is no other
@@ -163,7 +166,7 @@ func (b *benchFlags) chosen() (all []scenario.Scenario, err error) {
 
 // config returns the Config that the flags describe.
 func (b *benchFlags) config(flags *pflag.FlagSet) (config bench.Config, err error) {
-	config = bench.Config{Rounds: 1, AuditDecisions: b.audit, Seed: b.seed, Version: moduleVersion(), SkipMissing: len(b.strategies) == 0}
+	config = bench.Config{Rounds: 1, AuditDecisions: b.audit, Seed: b.seed, Capacity: b.onlyOwn, P99: b.p99, Version: moduleVersion(), SkipMissing: len(b.strategies) == 0}
 	if config.Strategies, err = b.strategiesNamed(); err != nil {
 		return config, err
 	}

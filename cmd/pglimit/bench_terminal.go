@@ -1,13 +1,10 @@
 package main
 
 import (
-	"fmt"
 	"io"
 	"os"
 
 	"golang.org/x/term"
-
-	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench"
 )
 
 func isTerminal(w io.Writer) bool {
@@ -16,16 +13,12 @@ func isTerminal(w io.Writer) bool {
 }
 
 // newBenchProgress returns a function that says on one line what runs, or nil if w is no terminal.
-func newBenchProgress(w io.Writer) func(bench.Progress) {
+func newBenchProgress(w io.Writer) func(string) {
 	if !isTerminal(w) {
 		return nil
 	}
 	const empty = "\r\x1b[K"
-	return func(p bench.Progress) {
-		line := fmt.Sprintf("%d/%d %s, %s: %v", p.Number, p.Of, p.Scenario, p.Strategy, p.Length)
-		if p == (bench.Progress{}) {
-			line = ""
-		}
+	return func(line string) {
 		_, _ = io.WriteString(w, empty+line) // a line that cannot be written is no reason to stop
 	}
 }

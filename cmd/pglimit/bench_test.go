@@ -137,6 +137,7 @@ func TestBenchRefusesWhatMakesNoSense(t *testing.T) {
 		"compare one.json":                 "compare needs two files",
 		"compare one.json two.json":        "one.json",
 		"capacity --p99 1us":               "--p99 is 1µs",
+		"capacity --p99 0s":                "--p99 is 0s",
 		"capacity --rps 5":                 "unknown flag: --rps",
 	} {
 		code, stdout, stderr := call(t.Context(), append([]string{"bench"}, strings.Fields(args)...)...)

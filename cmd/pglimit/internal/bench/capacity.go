@@ -7,14 +7,8 @@ import (
 
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/result"
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/scenario"
+	"github.com/pglimit/ratelimit/pglimit"
 )
-
-// CapacityConfig says what [Capacity] looks for. Its only scenario is the load, whose rate is varied.
-type CapacityConfig struct {
-	Config
-
-	P99 time.Duration // the bound
-}
 
 // The conditions for a probe of an arrival rate, besides the bound.
 const (
@@ -28,44 +22,31 @@ const (
 	maxRates    = 12
 )
 
-// Validate returns an error that names the flag, its value and what is allowed.
-func (c CapacityConfig) Validate() error {
-	if c.P99 < 100*time.Microsecond || c.P99 > longestLatency {
-		return fmt.Errorf("--p99 is %v: it must be from 100µs to %v", c.P99, longestLatency)
+// searchAll adds the capacity of each strategy to the report, until one fails.
+func (b *bench) searchAll(ctx context.Context, report *result.Report) error {
+	for _, strategy := range b.strategies {
+		found := result.Capacity{Strategy: strategy.Name(), P99Bound: microseconds(int64(b.config.P99))}
+		err := b.search(ctx, strategy, &found)
+		report.Capacity = append(report.Capacity, found)
+		if err != nil {
+			return err
+		}
 	}
-	return c.Config.Validate()
+	return nil
 }
 
-// Capacity finds for each strategy the highest rate of arrivals at which the 99th percentile of latency stays under a
-// bound. It begins with half of what a closed loop makes, doubles that until it is too much, and then bisects.
+// search begins with half of what a closed loop makes, doubles that until it is too much, and then bisects.
 //
 // Each probe is short, and machines are noisy: a rate is given up only after two probes in a row have failed at it.
-func Capacity(ctx context.Context, place Place, c CapacityConfig, progress func(Progress)) (result.Report, error) {
-	if err := c.Validate(); err != nil {
-		return result.Report{}, err
+func (b *bench) search(ctx context.Context, strategy pglimit.Strategy, found *result.Capacity) error {
+	s := b.config.Scenarios[0]
+	subject, err := s.Subject(strategy)
+	if err != nil {
+		return err
 	}
-	return opened(ctx, place, c.Config, progress, func(b *bench, ctx context.Context, report *result.Report) error {
-		s := b.config.Scenarios[0]
-		for _, strategy := range b.strategies {
-			subject, err := s.Subject(strategy)
-			if err != nil {
-				return err
-			}
-			report.Capacity = append(report.Capacity, result.Capacity{Strategy: strategy.Name(), P99Bound: microseconds(int64(c.P99))})
-			found := &report.Capacity[len(report.Capacity)-1]
-			if err := b.search(ctx, c, s, subject, found); err != nil || ctx.Err() != nil {
-				return err
-			}
-		}
-		return nil
-	})
-}
-
-func (b *bench) search(ctx context.Context, c CapacityConfig, s scenario.Scenario, subject scenario.Subject, found *result.Capacity) error {
 	probe := func(rate float64) (result.Probe, error) {
 		s.Phases = []scenario.Phase{{Rate: rate, Length: s.Length()}}
-		number := Progress{Scenario: "capacity", Strategy: subject.Strategy.Name(), Number: len(found.Probes) + 1, Of: 1 + 2*maxRates, Length: s.Length()}
-		run, _, err := b.run(ctx, job{s, subject, 1}, number)
+		run, _, err := b.run(ctx, job{s, subject, 1}, fmt.Sprintf("probe %d", len(found.Probes)+1))
 		if err == nil {
 			err = ctx.Err() // a run that ended sooner shows nothing
 		}
@@ -75,7 +56,7 @@ func (b *bench) search(ctx context.Context, c CapacityConfig, s scenario.Scenari
 		if run.Over() {
 			p.OverTokens = run.Audit.OverTokens
 		}
-		p.Kept = rate > 0 && p.P99 > 0 && p.P99 < found.P99Bound && p.FailedShare <= mostFailed && served(run, c.P99)
+		p.Kept = rate > 0 && p.P99 > 0 && p.P99 < found.P99Bound && p.FailedShare <= mostFailed && served(run, b.config.P99)
 		if err == nil {
 			found.Probes = append(found.Probes, p)
 		}

@@ -3,6 +3,7 @@ package bench
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/scenario"
 	"github.com/pglimit/ratelimit/pglimit"
@@ -53,6 +54,11 @@ type Config struct {
 	// keys, but not at the same moments.
 	Seed uint64
 
+	// Capacity searches the highest rate of arrivals at which the 99th percentile of latency stays under P99, with the
+	// first scenario as the load and without rounds: see capacity.go.
+	Capacity bool
+	P99      time.Duration
+
 	Command string // for the report: the whole command line
 	Version string // for the report: of this program
 }
@@ -68,6 +74,8 @@ func (c Config) Validate() error {
 		return fmt.Errorf("--repeat is %d: it must be from 1 to %d", c.Rounds, maxRounds)
 	case c.AuditDecisions < 0 || c.AuditDecisions > maxAudit:
 		return fmt.Errorf("--audit is %d: it must be from 0 to %d", c.AuditDecisions, maxAudit)
+	case c.Capacity && (c.P99 < 100*time.Microsecond || c.P99 > longestLatency):
+		return fmt.Errorf("--p99 is %v: it must be from 100µs to %v", c.P99, longestLatency)
 	}
 	names, titles := map[string]bool{}, map[string]bool{}
 	for _, s := range c.Scenarios {

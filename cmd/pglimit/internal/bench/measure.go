@@ -3,6 +3,7 @@ package bench
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/result"
@@ -10,11 +11,11 @@ import (
 	"github.com/pglimit/ratelimit/cmd/pglimit/internal/bench/wire"
 )
 
-// run measures one strategy under one scenario. ran says that there is a result, even with an error.
-func (b *bench) run(ctx context.Context, j job, progress Progress) (run result.Run, ran bool, err error) {
+// run measures one strategy under one scenario. number says which of the runs it is. ran says that there is a result, even with an error.
+func (b *bench) run(ctx context.Context, j job, number string) (run result.Run, ran bool, err error) {
 	if b.progress != nil {
-		b.progress(progress)
-		defer b.progress(Progress{})
+		b.progress(fmt.Sprintf("%s %s, %s: %v", number, j.scenario.Name, j.subject.Strategy.Name(), j.scenario.Length()))
+		defer b.progress("")
 	}
 	s := strategyRun{bench: b, job: j, limiter: "bench-" + b.id + "-" + j.subject.Strategy.Name(), table: scenario.TableOf(j.subject.Strategy)}
 	defer b.tidy(ctx, j.scenario.Keys, func(ctx context.Context) error { return b.deleteRows(ctx, j.subject.Strategy, s.limiter) })

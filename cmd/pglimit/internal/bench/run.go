@@ -20,17 +20,13 @@ import (
 )
 
 // Run puts the strategies under each scenario, one after another, on the database, which
-// must be migrated. It removes the rows that it made.
+// must be migrated. It removes the rows that it made. progress gets a line when a run begins, and an empty one when it
+// is over; it may be nil.
 //
 // A context that ends is no error: the report has what was measured so far and says that
 // it was interrupted. An error may come with a report too, of the runs before. If
 // something could not be removed, that is an error, whatever else happened.
-func Run(ctx context.Context, place Place, config Config, progress func(Progress)) (result.Report, error) {
-	return opened(ctx, place, config, progress, (*bench).runAll)
-}
-
-// opened does the work between opening and tidying up.
-func opened(ctx context.Context, place Place, config Config, progress func(Progress), work func(*bench, context.Context, *result.Report) error) (result.Report, error) {
+func Run(ctx context.Context, place Place, config Config, progress func(string)) (result.Report, error) {
 	report := result.Report{
 		Command: config.Command, Started: time.Now().UTC().Truncate(time.Second),
 		Server: result.Server{Source: place.Source}, Client: describeClient(config.Version),
@@ -45,8 +41,12 @@ func opened(ctx context.Context, place Place, config Config, progress func(Progr
 	}
 	defer b.observer.Close()
 	err := b.prepare(ctx, &report)
-	if err == nil {
-		err = work(&b, ctx, &report)
+	switch {
+	case err != nil:
+	case config.Capacity:
+		err = b.searchAll(ctx, &report)
+	default:
+		err = b.runAll(ctx, &report)
 	}
 	if slices.ContainsFunc(b.strategies, scenario.AsPublished) {
 		b.tidy(ctx, 0, func(ctx context.Context) error { return published.Drop(ctx, postgres.OnPool(b.observer), b.schema()) })
@@ -83,14 +83,6 @@ func (b *bench) own() {
 	}
 }
 
-// Progress is reported when a run begins; the zero value, when it is over.
-type Progress struct {
-	Scenario   string // its name
-	Strategy   string
-	Number, Of int // this is the Number-th run Of so many
-	Length     time.Duration
-}
-
 // job is one run that is to be done.
 type job struct {
 	scenario scenario.Scenario
@@ -108,7 +100,7 @@ func (b *bench) runAll(ctx context.Context, report *result.Report) error {
 		if ctx.Err() != nil {
 			return nil //nolint:nilerr // what ends the context is no error: see Run
 		}
-		run, ran, err := b.run(ctx, j, Progress{Scenario: j.scenario.Name, Strategy: j.subject.Strategy.Name(), Number: i + 1, Of: len(jobs), Length: j.scenario.Length()})
+		run, ran, err := b.run(ctx, j, fmt.Sprintf("%d/%d", i+1, len(jobs)))
 		if ran {
 			run.Round = j.round
 			report.Runs = append(report.Runs, run)
@@ -151,7 +143,7 @@ type bench struct {
 	strategies []pglimit.Strategy
 	observer   *pgxpool.Pool // reads statistics and tidies up
 	untidy     error         // what could not be removed
-	progress   func(Progress)
+	progress   func(string)
 }
 
 func newID() string {

@@ -89,7 +89,7 @@ func TestSetASingleField(t *testing.T) {
 		{"phases", "[{rate: 5, duration: 1s}]", func(s *Scenario) { s.Phases = []Phase{{5, time.Second}} }},
 		{"durability", "durable", func(s *Scenario) { s.Durability = pglimit.Durable }},
 		{"leases", "true", func(s *Scenario) { s.Stages.Leases = true }},
-		{"duration", "1m", func(s *Scenario) { *s = s.Scaled(0.1) }},
+		{"duration", "1m", func(s *Scenario) { *s = s.lasting(time.Minute) }},
 	} {
 		got, want := experiment(t), experiment(t)
 		c.want(&want)

@@ -11,6 +11,7 @@ package scenario
 
 import (
 	"math"
+	"slices"
 	"time"
 
 	"github.com/pglimit/ratelimit/pglimit"
@@ -148,26 +149,14 @@ func (s Scenario) Length() (sum time.Duration) {
 // Open says that requests arrive on a schedule.
 func (s Scenario) Open() bool { return len(s.Phases) > 0 && s.Phases[0].Rate > 0 }
 
-// Scaled has all its times multiplied by the factor, and the write-up's criterion with them: of one token per 2 s there
-// are 2 within 3 s, one at the beginning, so that is rounded up.
-func (s Scenario) Scaled(factor float64) Scenario {
-	scale := func(d time.Duration) time.Duration { return time.Duration(float64(d) * factor) }
-	phases := make([]Phase, len(s.Phases))
+// lasting has the phases scaled to that length, and the write-up's criterion with them: of one token per 2 s there are 2
+// within 3 s, one at the beginning, so that is rounded up.
+func (s Scenario) lasting(length time.Duration) Scenario {
+	factor := length.Seconds() / s.Length().Seconds()
+	s.Phases = slices.Clone(s.Phases)
 	for i, p := range s.Phases {
-		phases[i] = Phase{p.Rate, scale(p.Length)}
+		s.Phases[i].Length = time.Duration(math.Round(float64(p.Length) * factor))
 	}
-	s.Phases, s.Warmup = phases, scale(s.Warmup)
 	s.AtMost = int64(math.Ceil(float64(s.AtMost)*factor - 1e-6)) // 0.07 x 300 is a little above 21
 	return s
-}
-
-// lasting has the phases scaled to that length, and the warm-up as it was.
-func (s Scenario) lasting(length time.Duration) Scenario {
-	if len(s.Phases) == 1 {
-		s.Phases = []Phase{{s.Phases[0].Rate, length}}
-		return s
-	}
-	scaled := s.Scaled(float64(length) / float64(s.Length()))
-	scaled.Warmup = s.Warmup
-	return scaled
 }

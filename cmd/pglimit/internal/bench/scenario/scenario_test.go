@@ -21,16 +21,16 @@ func experiment(t *testing.T) Scenario {
 	return some[0]
 }
 
-// All times of the load change, and nothing else does.
+// The phases change, and the criterion.
 func TestScaledTimes(t *testing.T) {
 	t.Parallel()
 	s := experiment(t)
 	s.Warmup, s.Timeout = 10*time.Second, time.Second
 	s.Latency = time.Millisecond
-	got := s.Scaled(0.1)
+	got := s.lasting(time.Minute)
 	want := s
 	want.Phases = []Phase{{10, 18 * time.Second}, {100, 18 * time.Second}, {200, 24 * time.Second}}
-	want.Warmup, want.AtMost = time.Second, 30
+	want.AtMost = 30
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v\nwant %+v", got, want)
 	}
@@ -40,7 +40,7 @@ func TestScaledTimes(t *testing.T) {
 	if err := got.Validate(); err != nil {
 		t.Error(err)
 	}
-	if same := s.Scaled(1); !reflect.DeepEqual(same, s) {
+	if same := s.lasting(s.Length()); !reflect.DeepEqual(same, s) {
 		t.Errorf("times 1: %+v", same)
 	}
 }
@@ -50,13 +50,13 @@ func TestScaledTimes(t *testing.T) {
 func TestExactLimiterKeepsTheScaledCriterion(t *testing.T) {
 	t.Parallel()
 	for _, factor := range []float64{0.001, 0.0125, 0.07, 0.1, 0.14, 0.29, 0.3, 0.57, 0.7, 1, 2, 3.3} {
-		s := experiment(t).Scaled(factor)
+		s := experiment(t).lasting(time.Duration(factor * float64(10*time.Minute)))
 		exact := int64((s.Length().Round(time.Microsecond) + 2*time.Second - 1) / (2 * time.Second)) // at 0, 2, 4 s ...
 		if s.AtMost != exact {
 			t.Errorf("x %v: at most %d in %v, where an exact limiter grants %d", factor, s.AtMost, s.Length(), exact)
 		}
 	}
-	if s := Custom().Scaled(0.5); s.AtMost != 0 {
+	if s := Custom().lasting(time.Second); s.AtMost != 0 {
 		t.Errorf("a load without a criterion has one: %d", s.AtMost)
 	}
 }
