@@ -48,7 +48,7 @@ func newBenchCommand(a *app) *cobra.Command {
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			config, err := b.config(cmd.Flags())
+			config, err := b.config()
 			if err != nil {
 				return usagef(cmd, "%v", err)
 			}

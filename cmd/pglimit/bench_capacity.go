@@ -37,7 +37,7 @@ func newBenchCapacityCommand(a *app) *cobra.Command {
 		),
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			config, err := b.config(cmd.Flags())
+			config, err := b.config()
 			if err != nil {
 				return usagef(cmd, "%v", err)
 			}

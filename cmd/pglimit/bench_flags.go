@@ -36,7 +36,7 @@ type benchFlags struct {
 	noDownload bool
 	failIf     []string
 
-	p99        time.Duration
+	p99 time.Duration
 
 	own     scenario.Scenario // the user's own load, before fields change it
 	onlyOwn bool              // there is no other
@@ -165,7 +165,7 @@ func (b *benchFlags) chosen() (all []scenario.Scenario, err error) {
 }
 
 // config returns the Config that the flags describe.
-func (b *benchFlags) config(flags *pflag.FlagSet) (config bench.Config, err error) {
+func (b *benchFlags) config() (config bench.Config, err error) {
 	config = bench.Config{Rounds: 1, AuditDecisions: b.audit, Seed: b.seed, Capacity: b.onlyOwn, P99: b.p99, Version: moduleVersion(), SkipMissing: len(b.strategies) == 0}
 	if config.Strategies, err = b.strategiesNamed(); err != nil {
 		return config, err
@@ -185,15 +185,10 @@ func (b *benchFlags) config(flags *pflag.FlagSet) (config bench.Config, err erro
 				return config, fmt.Errorf("--%w", err)
 			}
 		}
-		if b.repeat > 0 {
-			s.Rounds = 0
-		}
+		s.Once = s.Once && b.repeat == 0
 	}
 	if len(config.Scenarios) > 1 && b.plan == "" { // many short runs
 		config.Rounds = bench.DefaultRounds
-		if !flags.Changed("audit") {
-			config.AuditDecisions = bench.SuiteAudit
-		}
 	}
 	if b.repeat != 0 {
 		config.Rounds = b.repeat

@@ -25,10 +25,6 @@ const AuditBytes = 100
 // DefaultAudit is how many decisions of each run are audited by default.
 const DefaultAudit = 4_000_000
 
-// SuiteAudit is the same for the short runs of the suite: denials from memory are so fast that there are a million of
-// them nevertheless.
-const SuiteAudit = 500_000
-
 // DefaultRounds of the suite.
 const DefaultRounds = 3
 
@@ -43,7 +39,7 @@ type Config struct {
 	// btree_gist. Otherwise that is an error, as it is if none is left.
 	SkipMissing bool
 
-	// Rounds is how often all of that is run, in turn. A scenario may have its own.
+	// Rounds is how often all of that is run, in turn.
 	Rounds int
 
 	// AuditDecisions is how many decisions of each run are kept for the audit at
@@ -96,20 +92,4 @@ func (c Config) Validate() error {
 		}
 	}
 	return nil
-}
-
-// rounds is the largest number of rounds of any scenario.
-func (c Config) rounds() int {
-	most := 0
-	for _, s := range c.Scenarios {
-		most = max(most, c.roundsOf(s))
-	}
-	return most
-}
-
-func (c Config) roundsOf(s scenario.Scenario) int {
-	if s.Rounds > 0 {
-		return s.Rounds
-	}
-	return c.Rounds
 }

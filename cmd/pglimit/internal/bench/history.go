@@ -3,8 +3,6 @@ package bench
 import (
 	"math"
 	"math/rand/v2"
-	"slices"
-	"sync/atomic"
 
 	"github.com/pglimit/ratelimit/pglimit"
 )
@@ -35,25 +33,16 @@ func kindOf(d *pglimit.Decision) kind {
 	return denied
 }
 
-// budget is how many events all callers of a run may keep: seven of eight are grants, of which callers take room for
-// some at a time, so that they seldom contend for it. Each caller has as much room for denials as the others.
+// budget is how many events each caller of a run may keep. All have as much room, because they work at about the same
+// speed, and the audit ends when the first finds none.
 type budget struct {
-	grants    atomic.Int64 // that are left
-	chunk     int64
-	denials   int // of each caller
-	histories atomic.Uint64
+	grants, denials int
+	histories       uint64 // made so far
 }
 
-// maxChunk is the most room for grants that a caller takes at once.
-const maxChunk = 1024
-
-// newBudget makes a budget for that many events and callers. The audit ends when the first caller finds no room, so
-// room that others have taken and not filled is lost. Chunks are so small that this is at most a quarter of it.
+// newBudget divides that many events among the callers: seven of eight are grants.
 func newBudget(events, callers int) *budget {
-	grants := events - events/8
-	b := &budget{chunk: int64(min(max(grants/(4*callers), 1), maxChunk)), denials: events / 8 / callers}
-	b.grants.Store(int64(grants))
-	return b
+	return &budget{grants: (events - events/8) / callers, denials: events / 8 / callers}
 }
 
 // history is the answers of one caller, as far as there is room.
@@ -67,8 +56,8 @@ func newBudget(events, callers int) *budget {
 // sampling: Vitter, Random Sampling with a Reservoir, algorithm R), evenly over the run. If 1 in 16 is kept, a fault
 // that shows in 100 denials is missed 1 time in 600.
 type history struct {
-	budget  *budget
-	grants  [][]event
+	grants  []event
+	room    int   // for grants
 	dropped int64 // the earliest At of a grant that was dropped
 
 	sample  []event // of the denials
@@ -83,8 +72,9 @@ type history struct {
 }
 
 func newHistory(b *budget) history {
-	h := history{budget: b, dropped: math.MaxInt64, most: b.denials}
-	h.random.Seed(b.histories.Add(1), 0)
+	h := history{room: b.grants, dropped: math.MaxInt64, most: b.denials}
+	b.histories++
+	h.random.Seed(b.histories, 0)
 	return h
 }
 
@@ -95,7 +85,9 @@ func (h *history) answer(key uint32, cost uint8, d *pglimit.Decision) {
 		h.newest = max(h.newest, e.at)
 	}
 	if e.kind == granted {
-		if h.dropped < math.MaxInt64 || !h.keep(e) {
+		if len(h.grants) < h.room {
+			h.grants = append(h.grants, e)
+		} else {
 			h.dropped = min(h.dropped, e.at)
 		}
 		return
@@ -111,21 +103,6 @@ func (h *history) answer(key uint32, cost uint8, d *pglimit.Decision) {
 // keepNoDenials leaves out all denials, because they cannot be judged.
 func (h *history) keepNoDenials() { h.most = 0 }
 
-// keep a grant. It returns false if there is no room.
-func (h *history) keep(e event) bool {
-	last := len(h.grants) - 1
-	if last < 0 || len(h.grants[last]) == cap(h.grants[last]) {
-		room := h.budget.chunk + min(0, h.budget.grants.Add(-h.budget.chunk))
-		if room <= 0 {
-			return false
-		}
-		h.grants = append(h.grants, make([]event, 0, room))
-		last++
-	}
-	h.grants[last] = append(h.grants[last], e)
-	return true
-}
-
 // lose notes that a request may have been granted. It was sent after the previous answer
 // came, so it was decided after that.
 func (h *history) lose(key uint32) {
@@ -138,7 +115,7 @@ func (h *history) lose(key uint32) {
 }
 
 func (h *history) each(do func(event)) {
-	for _, events := range append(slices.Clone(h.grants), h.sample) {
+	for _, events := range [][]event{h.grants, h.sample} {
 		for _, e := range events {
 			do(e)
 		}

@@ -115,9 +115,9 @@ func (b *bench) runAll(ctx context.Context, report *result.Report) error {
 // jobs are the runs in their order: all scenarios and strategies, then all of them again. So a temporary slowdown of
 // the machine does not affect only one of them.
 func (b *bench) jobs() (jobs []job, err error) {
-	for round := 1; round <= b.config.rounds(); round++ {
+	for round := 1; round <= b.config.Rounds; round++ {
 		for _, s := range b.config.Scenarios {
-			if round > b.config.roundsOf(s) {
+			if s.Once && round > 1 {
 				continue
 			}
 			for _, strategy := range b.strategies {

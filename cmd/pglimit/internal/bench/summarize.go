@@ -31,7 +31,7 @@ func (m measured) summarize(auditDecisions int) result.Run {
 	total := m.timeline.total()
 	run := result.Run{
 		Scenario: m.scenario.Name, Strategy: m.subject.Strategy.Name(),
-		Limit: m.subject.Limit.String(), Adapted: m.subject.Limit != m.scenario.Limit, Cost: m.subject.Costs[0].Tokens,
+		Limit: m.subject.Limit.String(), Cost: m.subject.Costs[0].Tokens,
 		Seconds:   round(m.elapsed.Seconds(), 3),
 		Decisions: total.granted + total.denied, Allowed: total.granted, Denied: total.denied, Contended: total.contended,
 		Granted: total.tokens,

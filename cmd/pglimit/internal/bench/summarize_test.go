@@ -49,7 +49,7 @@ func TestSummaryTellsAnswersApart(t *testing.T) {
 		if got.Allowed != 10 || got.Granted != 50 || got.Denied != 20 || got.Contended != 10 || got.Decisions != 30 || got.Errors["40P01 deadlock_detected"] != 10 {
 			t.Errorf("%d allowed (%d tokens), %d denied, %d contended, %d decisions, errors %v", got.Allowed, got.Granted, got.Denied, got.Contended, got.Decisions, got.Errors)
 		}
-		if got.Cost != 5 || got.Adapted || got.Seconds != 0.6 || got.Strategy != "alternating" || got.Limit != "1000/1s" || got.Scenario != "custom" {
+		if got.Cost != 5 || got.Seconds != 0.6 || got.Strategy != "alternating" || got.Limit != "1000/1s" || got.Scenario != "custom" {
 			t.Errorf("%+v", got)
 		}
 		withinUS(t, "the median of grants", got.GrantLatency.P50, 10*time.Millisecond, 10*time.Millisecond)
@@ -83,8 +83,8 @@ func TestAuditIsOfTheAdaptedLimit(t *testing.T) {
 	add(&d.recorders[0].history, 0, granted, 0, 50, 99)
 	d.elapsed = time.Second
 	got := d.summarize(DefaultAudit)
-	if got.Audit.OverTokens != 1 || !got.Adapted || got.Limit != "20/1s burst 1" {
-		t.Errorf("over by %d under %s, adapted: %v; want 1, 20/1s burst 1", got.Audit.OverTokens, got.Limit, got.Adapted)
+	if got.Audit.OverTokens != 1 || got.Limit != "20/1s burst 1" {
+		t.Errorf("over by %d under %s; want 1, 20/1s burst 1", got.Audit.OverTokens, got.Limit)
 	}
 }
 

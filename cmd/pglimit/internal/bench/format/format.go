@@ -35,14 +35,6 @@ func Number(f float64) string {
 	return Count(int64(math.Round(f)))
 }
 
-// Whole writes a count that may not be known.
-func Whole(f float64) string {
-	if math.IsNaN(f) {
-		return Unknown
-	}
-	return Count(int64(f))
-}
-
 // Plural is "1 key" or "2 keys".
 func Plural(n int64, what string) string {
 	if n == 1 {

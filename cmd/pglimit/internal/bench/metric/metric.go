@@ -49,7 +49,7 @@ var All = slices.Concat(
 		{"contended", Share, decided(result.Run.ContendedShare)},
 		{"failed", Count, func(run result.Run) float64 { return float64(run.Failed()) }},
 		{"errors", Share, result.Run.FailedShare},
-		{"deadlocks", Count, func(run result.Run) float64 { return float64(run.Deadlocks()) }},
+		{"deadlocks", Count, func(run result.Run) float64 { return float64(run.Errors[result.Deadlock]) }},
 		{"trips/decision", Number, decided(result.Run.TripsPerDecision)},
 		{"wal/decision", Number, result.Run.WALPerDecision},
 		{"callers/trip", Number, func(run result.Run) float64 { return where(run.Stages.Combining, run.Stages.CallersPerRoundTrip) }},
@@ -134,8 +134,6 @@ func (m Metric) Write(figure float64) string {
 	switch {
 	case math.IsInf(figure, 0):
 		return "-"
-	case m.Unit == Count:
-		return format.Whole(figure)
 	case m.Unit == Share:
 		return format.Percent(figure)
 	case m.Unit == Time:

@@ -28,23 +28,9 @@ type panel struct {
 	Numbers     table
 }
 
-// Shown are the pictures that are not folded.
-func (d document) Shown() []*figure {
-	return drawn(d.which(), d.experiment(), d.capacity(), d.latency())
-}
-
-// Folded are the others.
-func (d document) Folded() []*figure {
-	throughput, worst := &figure{Title: "Throughput over time"}, &figure{Title: "Slowest answers over time"}
-	for _, g := range d.groups {
-		decisions := func(p result.Point, length, _ float64) float64 { return float64(p.Granted+p.Denied) / length }
-		throughput.add(d.overTime(g, "", numbers, decisions), "decisions/s", fewest)
-		worst.add(d.overTime(g, "", micros, slowest), "of each interval", fewest)
-	}
-	return drawn(throughput, worst)
-}
-
-func drawn(all ...*figure) []*figure {
+// Pictures that have anything to show.
+func (d document) Pictures() []*figure {
+	all := []*figure{d.which(), d.experiment(), d.capacity(), d.latency()}
 	return slices.DeleteFunc(all, func(f *figure) bool { return len(f.Panels) == 0 })
 }
 
@@ -202,8 +188,8 @@ func latency(s result.Scenario, run result.Run) (l result.Latency, name string) 
 	return l, name
 }
 
-// valued gets a point, how many seconds it stands for, and how many requests were granted since the start.
-type valued func(p result.Point, length, granted float64) float64
+// valued gets a point, and how many requests were granted since the start.
+type valued func(p result.Point, granted float64) float64
 
 // overTime are lines over the time of a run.
 func (d document) overTime(g result.Group, title string, y chart.Axis, of valued) chart.Lines {
@@ -216,17 +202,15 @@ func (d document) overTime(g result.Group, title string, y chart.Axis, of valued
 		begin += phase.Length.Seconds()
 	}
 	return d.lines(g, d.names, l, func(run result.Run) (points []chart.Point) {
-		end, granted := 0.0, 0.0
+		granted := 0.0
 		for several := range slices.Chunk(run.Series, 1+len(run.Series)/mostPoints) {
 			sum := several[0]
 			for _, p := range several[1:] {
-				sum.Seconds, sum.Granted, sum.Denied = p.Seconds, sum.Granted+p.Granted, sum.Denied+p.Denied
-				sum.Slowest = max(sum.Slowest, p.Slowest)
+				sum.Seconds, sum.Granted, sum.Slowest = p.Seconds, sum.Granted+p.Granted, max(sum.Slowest, p.Slowest)
 			}
 			granted += float64(sum.Granted)
 			at := math.Round(sum.Seconds*10) / 10 // the same for all strategies
-			points = append(points, chart.Point{X: at, Y: of(sum, sum.Seconds-end, granted)})
-			end = sum.Seconds
+			points = append(points, chart.Point{X: at, Y: of(sum, granted)})
 		}
 		return points
 	})
@@ -238,7 +222,7 @@ func (d document) experiment() *figure {
 	f.Caption = "Perfect is a straight line to just below the mark. Where lines coincide, the first hides the others."
 	for _, g := range d.groups {
 		if most := g.Scenario.AtMost; most > 0 {
-			soFar := func(_ result.Point, _, granted float64) float64 { return granted }
+			soFar := func(_ result.Point, granted float64) float64 { return granted }
 			l := d.overTime(g, "Granted so far", numbers, soFar)
 			l.Limit = chart.Mark{At: float64(most), Label: fmt.Sprintf("at most %d", most)}
 			f.add(l, "requests", fewest)
@@ -248,7 +232,7 @@ func (d document) experiment() *figure {
 	return f
 }
 
-func slowest(p result.Point, _, _ float64) float64 { return p.Slowest }
+func slowest(p result.Point, _ float64) float64 { return p.Slowest }
 
 // capacity that was found, if it was looked for.
 func (d document) capacity() *figure {

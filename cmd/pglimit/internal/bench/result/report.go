@@ -4,7 +4,6 @@
 //
 //	report.go   the whole outcome, and what was run on what
 //	run.go      one strategy under one load, once
-//	series.go   the same over time
 //	groups.go   runs of one strategy under one load, repeated: medians and spread
 //	file.go     reading and writing
 //

@@ -8,11 +8,10 @@ type Run struct {
 	Round    int    `json:"round"`    // 1 is the first of those that are repeated
 
 	Strategy string  `json:"strategy"`
-	Limit    string  `json:"limit"`             // may differ from the scenario's, see Adapted
-	Adapted  bool    `json:"adapted,omitempty"` // the strategy keeps a burst of 1 only
-	Cost     int64   `json:"cost"`              // of one request; the first of several
-	Storage  string  `json:"storage"`           // of the table: logged or unlogged
-	Seconds  float64 `json:"seconds"`           // how long it ran
+	Limit    string  `json:"limit"`   // differs from the scenario's if the strategy keeps a burst of 1 only
+	Cost     int64   `json:"cost"`    // of one request; the first of several
+	Storage  string  `json:"storage"` // of the table: logged or unlogged
+	Seconds  float64 `json:"seconds"` // how long it ran
 
 	Decisions          int64   `json:"decisions"` // Allowed + Denied
 	DecisionsPerSecond float64 `json:"decisions_per_second"`
@@ -40,13 +39,25 @@ type Run struct {
 	RoundTrips int64 `json:"wire_round_trips"`
 
 	// WAL is the whole server's: others may have written some.
-	WALBytes            *int64   `json:"wal_bytes"`
 	WALBytesPerDecision *float64 `json:"wal_bytes_per_decision"`
 
 	Audit *Audit `json:"audit"` // null: switched off
 
 	// Over time. Empty: switched off.
 	Series []Point `json:"series,omitempty"`
+}
+
+// Point is what happened between the point before and this one.
+type Point struct {
+	// Seconds since the run began, at the end of the interval. The last ends with the last
+	// answer, which may be after the end of the run.
+	Seconds float64 `json:"s"`
+
+	Granted int64 `json:"granted"` // requests
+	Denied  int64 `json:"denied"`  // contended ones included
+	Failed  int64 `json:"failed,omitempty"`
+
+	Slowest float64 `json:"slowest_us"` // of the decisions; 0: there was none
 }
 
 // Latency in microseconds. The zero value: there was none.
@@ -104,7 +115,7 @@ type Audit struct {
 	KeysWithLostAnswers int     `json:"keys_with_lost_answers"`
 }
 
-// Deadlock is a kind of error.
+// Deadlock is the kind of error of a request that Postgres failed to end a deadlock.
 const Deadlock = "40P01 deadlock_detected"
 
 // Failed is how many requests ended in an error.
@@ -121,9 +132,6 @@ func (r Run) FailedShare() float64 {
 	failed := r.Failed()
 	return float64(failed) / float64(max(1, failed+r.Decisions))
 }
-
-// Deadlocks are the requests that Postgres failed to end one.
-func (r Run) Deadlocks() int64 { return r.Errors[Deadlock] }
 
 // TripsPerDecision counts round trips on the wire.
 func (r Run) TripsPerDecision() float64 { return perDecision(r.RoundTrips, r.Decisions) }

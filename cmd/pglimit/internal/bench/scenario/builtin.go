@@ -48,7 +48,7 @@ func suite() []Scenario {
 // staged is the same load with the stages that are on by default.
 func staged(s Scenario) Scenario {
 	s.StagesOf, s.Name, s.Title = s.Name, s.Name+"-staged", s.Title+", default stages"
-	s.Stages, s.Rounds = Stages{}, 1
+	s.Stages, s.Once = Stages{}, true
 	return s
 }
 

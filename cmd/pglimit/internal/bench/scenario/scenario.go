@@ -46,8 +46,7 @@ type Scenario struct {
 	CompareBy string `yaml:"compare-by"` // ByGrants, ByDenials or ByDecisions
 	AtMost    int64  `yaml:"-"`          // tokens that may be granted by the write-up's criterion; 0: no criterion
 
-	// Rounds is how often it is repeated. Zero: as often as the others.
-	Rounds int `yaml:"-"`
+	Once bool `yaml:"-"` // it is not repeated
 
 	// Limit of each key. A strategy that cannot keep it gets the same rate with a burst of 1, and the report says so.
 	Limit pglimit.Limit `yaml:"-"`

@@ -74,8 +74,8 @@ func TestNamesOfScenarios(t *testing.T) {
 			t.Errorf("%s is there twice, or does not belong there", s.Name)
 		}
 		seen[s.Name] = true
-		if staged := i >= 4; staged != (s.StagesOf != "") || staged && (s.Stages != Stages{} || s.Rounds != 1) || !staged && (s.Stages != bare || s.Rounds != 0) {
-			t.Errorf("%s: %+v, %d rounds", s.Name, s.Stages, s.Rounds)
+		if staged := i >= 4; staged != (s.StagesOf != "") || staged && (s.Stages != Stages{} || !s.Once) || !staged && (s.Stages != bare || s.Once) {
+			t.Errorf("%s: %+v, once: %v", s.Name, s.Stages, s.Once)
 		}
 		if s.AtMost != 0 || s.Title == "" {
 			t.Errorf("%+v", s)
@@ -132,7 +132,7 @@ func TestPublishedStatementsHaveNoStage(t *testing.T) {
 func TestScenarioInAReport(t *testing.T) {
 	t.Parallel()
 	for _, want := range append(BuiltIn(), Custom()) {
-		want.Rounds = 0
+		want.Once = false
 		want.Timeout, want.WithRows, want.Durability, want.Costs = 1500*time.Millisecond, true, pglimit.Durable, []Cost{{5, 3}, {1, 9}}
 		text, err := json.Marshal(want)
 		if err != nil {

@@ -33,7 +33,7 @@ func TestBuiltInScenariosAreValid(t *testing.T) {
 			continue
 		}
 		same := plain[0]
-		same.Name, same.Title, same.StagesOf, same.Stages, same.Rounds = s.Name, s.Title, s.StagesOf, s.Stages, s.Rounds
+		same.Name, same.Title, same.StagesOf, same.Stages, same.Once = s.Name, s.Title, s.StagesOf, s.Stages, s.Once
 		if !reflect.DeepEqual(same, s) {
 			t.Errorf("%s is another load than %s:\n%+v\n%+v", s.Name, s.StagesOf, s, same)
 		}

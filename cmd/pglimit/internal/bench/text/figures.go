@@ -12,7 +12,7 @@ import (
 func Details(r result.Report) string {
 	var all [][]string
 	for _, g := range r.Groups() {
-		top := append([]string{clip(g.Scenario.Title)}, loadLines(g.Scenario)...)
+		top := append([]string{clip(g.Scenario.Title)}, wrap(g.Scenario.Words(), 2)...)
 		all = append(all, append(top, table(g, nil)...))
 	}
 	return paragraphs(append([][]string{{clip(place(r) + rounds(r))}}, all...)...)
@@ -25,9 +25,6 @@ func single(g result.Group) []string {
 	}
 	return table(g, metric.Main)
 }
-
-// loadLines describe a load in full.
-func loadLines(s result.Scenario) []string { return wrap(s.Words(), 2) }
 
 // table has a row for each of the metrics that any strategy has. Without names it has all there is.
 func table(g result.Group, some []metric.Metric) []string {

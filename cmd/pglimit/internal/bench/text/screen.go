@@ -23,7 +23,7 @@ func Screen(r result.Report, left string) string {
 	}
 	top, table := []string{clip(place(r) + rounds(r))}, loads(a)
 	if len(r.Scenarios) == 1 {
-		top = append(top, loadLines(r.Scenarios[0])...)
+		top = append(top, wrap(r.Scenarios[0].Words(), 2)...)
 	}
 	var audit []string
 	if len(r.Runs) > 0 {

@@ -18,7 +18,7 @@ func (like shape) total(run *result.Run, wal, deadlocks, failed int64) {
 		run.FirstErrors = map[string]string{"timeout": "context deadline exceeded"}
 	}
 	perDecision := round3(float64(wal) / float64(max(1, run.Decisions)))
-	run.WALBytes, run.WALBytesPerDecision = &wal, &perDecision
+	run.WALBytesPerDecision = &perDecision
 
 	run.Latency = run.GrantLatency
 	if run.Denied > run.Allowed {
