@@ -143,7 +143,7 @@ func (l *Limiter) DoAll(ctx context.Context, requests ...Request) (Group, error)
 	if err != nil {
 		return Group{}, err
 	}
-	return l.answerGroup(l.decideGroup(ctx, group, false))
+	return l.answerGroup(l.decideGroup(ctx, group, false, false))
 }
 
 // answerGroup is what DoAll returns of a group that was decided. An error may come with decisions that hold.
@@ -195,7 +195,7 @@ func (l *Limiter) completeMember(group *claim, i int, own Limit) error {
 	case r.Unit != 0 && r.Unit != r.Tokens:
 		return &RequestError{Field: "Unit", Why: fmt.Sprintf("is %d: leave it out, a group is all or nothing (Tokens is %d)", r.Unit, r.Tokens)}
 	case r.Ahead != 0:
-		return &RequestError{Field: "Ahead", Why: fmt.Sprintf("is %v: a group takes only tokens that are there", r.Ahead)}
+		return &RequestError{Field: "Ahead", Why: fmt.Sprintf("is %v: a group takes what is there, or waits with MaxWait", r.Ahead)}
 	case r.ID != "":
 		return &RequestError{Field: "ID", Why: fmt.Sprintf("is %q: a request of a group cannot have one", r.ID)}
 	}

@@ -104,12 +104,12 @@ func TestBadGroupsAreErrors(t *testing.T) {
 		"request 1: pglimit: Request.Tokens is 0: it must be at least 1":                 {{Key: "a", Tokens: 1}, {Key: "b", Unit: 1}},
 		"Request.Unit is 1: leave it out":                                                {{Key: "a", Tokens: 2, Unit: 1}},
 		"Request.Unit is 2: leave it out":                                                {{Key: "a", Tokens: 4, Unit: 2}},
-		"Request.Ahead is 1s: a group takes only tokens that are there":                  {{Key: "a", Tokens: 1, Ahead: time.Second}},
+		"Request.Ahead is 1s: a group takes what is there, or waits with MaxWait":        {{Key: "a", Tokens: 1, Ahead: time.Second}},
 		`Request.ID is "x": a request of a group cannot have one`:                        {{Key: "a", Tokens: 1, ID: "x"}},
 		"Request.Tokens is 21: more than the burst of 20":                                {{Key: "a", Tokens: 21}},
 		"Request.Tokens is -1: it must not be negative":                                  {{Key: "a", Tokens: -1}},
-		"Limit.Burst is 99":                                                              {{Key: "a", Tokens: 1, Limit: day.WithBurst(99)}},
-		"Limit.Period is -1ns":                                                           {{Key: "a", Tokens: 1, Limit: pglimit.Limit{Tokens: 1, Period: -1, Burst: 1}}},
+		"Limit.Burst is 99":    {{Key: "a", Tokens: 1, Limit: day.WithBurst(99)}},
+		"Limit.Period is -1ns": {{Key: "a", Tokens: 1, Limit: pglimit.Limit{Tokens: 1, Period: -1, Burst: 1}}},
 	} {
 		if g, err := limiter.DoAll(t.Context(), requests...); err == nil || !strings.Contains(err.Error(), says) || g.Allowed {
 			t.Errorf("%.500s: %v: want %q", fmt.Sprint(requests), err, says)

@@ -7,10 +7,10 @@ import (
 )
 
 // decideGroup is decide for a group, or decideInTurn if it waits. What a rule grants is not taken from its bucket.
-func (l *Limiter) decideGroup(ctx context.Context, group *claim, waits bool) (*claim, error) {
+func (l *Limiter) decideGroup(ctx context.Context, group *claim, waits, again bool) (*claim, error) {
 	decide := func(c *claim) error {
 		if waits {
-			return l.decideInTurn(ctx, c)
+			return l.decideInTurn(ctx, c, again)
 		}
 		l.decide(ctx, []*claim{c}, nil)
 		return c.Err

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/pglimit/ratelimit/internal/bucket"
 )
 
 // shortestWait is the shortest MaxWait of the requests that have one; 0: none has.
@@ -41,7 +43,7 @@ func (l *Limiter) waitForAll(ctx context.Context, requests []Request, longest ti
 	if closed == nil {
 		defer l.queue.Leave(1)
 	}
-	for began := time.Now(); ; {
+	for began, again := time.Now(), false; ; again = true {
 		group, err := l.completeGroup(requests, l.ready(ctx))
 		if err != nil {
 			return Group{}, err
@@ -55,7 +57,10 @@ func (l *Limiter) waitForAll(ctx context.Context, requests []Request, longest ti
 		if err != nil {
 			return Group{}, err
 		}
-		g, err := l.answerGroup(l.decideGroup(ctx, group, true))
+		g, err := l.answerGroup(l.decideGroup(ctx, group, true, again))
+		if deadline, ends := ctx.Deadline(); ends && time.Until(deadline) < bucket.AtMost(g.RetryAfter) { // the round trip took its time
+			left = 0
+		}
 		if !errors.Is(err, ErrWaitTooLong) || !g.Denied.Source.HasLimit() || g.RetryAfter > left || g.RetryAfter == 0 {
 			return g, err
 		}

@@ -51,7 +51,7 @@ func waitForBoth(t *testing.T, limiter *pglimit.Limiter, second pglimit.Limit, l
 // inMemory is a Limiter of ten a second, one at a time, in a bubble of synctest.
 func inMemory(t *testing.T, memory *pglimittest.Strategy, change func(*pglimit.Config)) *pglimit.Limiter {
 	t.Helper()
-	limiter, err := pglimittest.New(memory, config(func(c *pglimit.Config) {
+	limiter, err := pglimit.New(memory.Pool(), memory, config(func(c *pglimit.Config) {
 		c.Limit, c.Timeout = pglimit.Every(100*ms), time.Second
 		c.Combine, c.Memory, c.Breaker = pglimit.Combine{}, pglimit.Memory{}, pglimit.Breaker{}
 		if change != nil {
@@ -296,4 +296,69 @@ func TestAGroupWaitsWithoutPostgres(t *testing.T) {
 			t.Errorf("%s: %+v, %v", name, g, err)
 		}
 	}
+}
+
+// When a window ends, those who slept ask again a few at a time: they do not fill the places of callers who wait for
+// Postgres, or OnError would let them pass.
+func TestWhoWakesLeavesPlacesToOthers(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		limiter := inMemory(t, pglimittest.MemoryOn(time.Now), func(c *pglimit.Config) {
+			c.MaxWaiting, c.OnError = 5, pglimit.FailOpen
+			c.OnRoundTrip = func(context.Context, pglimit.RoundTrip) { time.Sleep(ms) }
+		})
+		var all []*groupWaiter
+		for range 20 {
+			all = append(all, waitForBoth(t, limiter, pglimit.PerMinute(1).Fixed(), time.Hour))
+			later(10 * ms)
+		}
+		later(61 * time.Second)
+		granted := 0
+		for _, w := range all {
+			if !w.over {
+				continue
+			}
+			if granted++; w.err != nil || w.group.Decisions[1].Source != pglimit.FromDatabase {
+				t.Errorf("%+v", w)
+			}
+		}
+		if granted != 2 {
+			t.Errorf("%d were granted in two windows of one", granted)
+		}
+	})
+}
+
+// What the round trip leaves of the time may be too short.
+func TestAGroupWhoseRoundTripTookItsTime(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var trip time.Duration
+		limiter := inMemory(t, pglimittest.MemoryOn(time.Now), func(c *pglimit.Config) {
+			c.OnRoundTrip = func(context.Context, pglimit.RoundTrip) { time.Sleep(trip) }
+		})
+		if _, err := limiter.Allow(t.Context(), "k"); err != nil {
+			t.Fatal(err)
+		}
+		trip = 100 * ms
+		ctx, cancel := context.WithTimeout(t.Context(), 150*ms)
+		defer cancel()
+		g, err := limiter.DoAll(ctx, pglimit.Request{Key: "k", Tokens: 1, MaxWait: time.Minute})
+		if !errors.Is(err, pglimit.ErrWaitTooLong) || g.RetryAfter != 100*ms {
+			t.Errorf("%+v, %v", g, err)
+		}
+	})
+}
+
+// A process waits a thousandth longer than it is told, which must not be behind the end of a window.
+func TestAGroupIsNotLateForItsWindow(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		limiter := inMemory(t, pglimittest.MemoryOn(time.Now), func(c *pglimit.Config) { c.Limit = pglimit.Every(24*time.Hour - 30*time.Second) })
+		waitForBoth(t, limiter, pglimit.PerDay(2).Fixed(), 48*time.Hour)
+		w := waitForBoth(t, limiter, pglimit.PerDay(2).Fixed(), 48*time.Hour)
+		later(49 * time.Hour)
+		if day := w.group.Decisions[1].At.YearDay(); w.err != nil || (w.took >= 24*time.Hour) != (day == 2) {
+			t.Errorf("of day %d: %+v", day, w)
+		}
+	})
 }

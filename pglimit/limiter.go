@@ -47,6 +47,7 @@ type Limiter struct {
 	failures  *failureLog
 	waiting   *wait.Callers // for Postgres; closed with the Limiter
 	queue     *queue.Queue  // the callers of Wait
+	again     chan struct{} // has an element for each caller who asks once more, when a window has ended
 	counters  *counters
 	observers *observers // of round trips
 	parent    *Limiter   // of which this one is On a session; else nil

@@ -48,6 +48,7 @@ func newLimiter(pool any, session Session, strategy Strategy, config Config) (*L
 	}
 	l.limit.Store(&config.Limit)
 	l.queue = queue.New(l.giveBack)
+	l.again = make(chan struct{}, max(1, min(8, config.MaxWaiting/4)))
 	if err := l.makeStages(pool); err != nil {
 		return nil, err
 	}

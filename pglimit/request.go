@@ -36,7 +36,10 @@ type Request struct {
 	// there, and not from then on.
 	//
 	// A window of the calendar reserves nothing. If it is used up, or would end before the group is due, nothing is
-	// taken. DoAll asks again after RetryAfter if that is not too long, in the order of that time.
+	// taken. DoAll asks again after RetryAfter if that is not too long, in any order; Stats and OnDecision are told each
+	// try. It does not hear of a Reset or a larger limit before that.
+	//
+	// Of a group that gives up, each bucket gets its tokens back, less what has refilled since they were there.
 	MaxWait time.Duration
 
 	// Ahead: tokens that come back within this time are granted too, and Decision.Delay says when they may be used.

@@ -65,7 +65,11 @@ func (l *Limiter) newClaim(requests ...Request) *claim {
 // If no stage in this process knows the answer, Postgres is asked. A claim that waits for its turn is alone.
 func (l *Limiter) decide(ctx context.Context, all []*claim, waits *turn) {
 	unknown := waits.queue(ctx, l.local(all))
-	observed, live := l.observe(all), len(unknown)
+	var observed *limits.Observed
+	if waits == nil || !waits.again {
+		observed = l.observe(all)
+	}
+	live := len(unknown)
 	if observed != nil {
 		unknown = append(slices.Clone(unknown), l.local(observed.Claims)...)
 	}

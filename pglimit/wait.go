@@ -82,20 +82,20 @@ func (l *Limiter) wait(ctx context.Context, request Request, longest time.Durati
 		l.tell(ctx, c)
 		return Decision{}, c.Err
 	}
-	err = l.decideInTurn(ctx, c)
+	err = l.decideInTurn(ctx, c, false)
 	return c.Decisions[0], err
 }
 
 // decideInTurn decides the claim, and waits until the tokens that are reserved for it are due. The error is nil if they
 // may be used. After ErrWaitTooLong, and if a fallback denies, the decisions hold.
-func (l *Limiter) decideInTurn(ctx context.Context, c *claim) error {
-	waits, told := &turn{limiter: l}, false
+func (l *Limiter) decideInTurn(ctx context.Context, c *claim, again bool) error {
+	waits, told := &turn{limiter: l, again: again}, false
 	defer func() {
 		if waits.place != nil && !told { // a hook of the user's panics
 			l.queue.GiveUp(ctx, c.Requests, waits.place)
 		}
 	}()
-	l.decide(ctx, []*claim{c}, waits)
+	l.decideOnce(ctx, c, waits)
 	told = true
 	d := &c.Decisions[0]
 	granted := d.Granted > 0 || d.Allowed && !c.IsGroup()
@@ -120,10 +120,24 @@ func (l *Limiter) decideInTurn(ctx context.Context, c *claim) error {
 	return queue.TooLong(late, longest)
 }
 
+// decideOnce decides the claim. All who wait for a window ask again when it ends: few of them at a time, so that they do
+// not fill the places of the others, and most are answered by the memory of denials.
+func (l *Limiter) decideOnce(ctx context.Context, c *claim, waits *turn) {
+	if waits.again {
+		select {
+		case l.again <- struct{}{}:
+			defer func() { <-l.again }()
+		case <-ctx.Done(): // Postgres is not asked any more
+		}
+	}
+	l.decide(ctx, []*claim{c}, waits)
+}
+
 // turn is the stage of a caller who waits for a turn. Nil: nobody does.
 type turn struct {
 	limiter *Limiter
 	place   *queue.Waiter // nil: there is none, or the tokens are not Postgres's
+	again   bool          // it has asked before, and was observed then
 }
 
 // queue answers the claim, if it is not answered yet: it takes a vacant place, or asks Postgres for one.

@@ -267,7 +267,8 @@ func (b Row) untilFree(nowNS, partNS int64, limit rate.Limit) int64 {
 	return int64(from + sort.Search(to-from, func(ns int) bool { return there(from + ns) }))
 }
 
-// InTime says of a group that was granted that each of its calendar windows lasts until all of its tokens are due.
+// InTime says of a group that was granted that each of its calendar windows lasts until all of its tokens are due, and
+// as much longer as a process waits, see [AtMost].
 func InTime(group []rate.Request, decisions []rate.Decision) bool {
 	var due time.Time
 	for i := range group {
@@ -276,7 +277,7 @@ func InTime(group []rate.Request, decisions []rate.Decision) bool {
 		}
 	}
 	for i := range group {
-		if d := &decisions[i]; group[i].Limit.Calendar != "" && !due.Before(d.At.Add(d.ResetAfter)) {
+		if d := &decisions[i]; group[i].Limit.Calendar != "" && !due.Before(d.At.Add(AtLeast(d.ResetAfter))) {
 			return false
 		}
 	}

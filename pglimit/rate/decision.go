@@ -77,7 +77,8 @@ type Decision struct {
 // Nothing is stored for it. Where tokens come back, by refilling or by a [Refund], the next grant that uses up the
 // share again crosses it again. So it is with what a lease gives back; a lease is used up with its first grant. The
 // same share of another limit is another number of tokens. A request that is sent again with its ID is told again
-// what it was granted.
+// what it was granted. What Settle charges on top of a grant crosses unseen, and an answer that is lost tells nobody.
+// WarmUp, which tells of a burst or nothing, does not know shares.
 func (d Decision) Crosses(share float64) bool {
 	left := d.Remaining
 	switch {
@@ -92,6 +93,6 @@ func (d Decision) Crosses(share float64) bool {
 		left -= int64((d.Delay-1)/d.Limit.Token()) + 1
 	}
 	burst := float64(d.Limit.Burst)
-	most := burst - math.Ceil(burst*share*(1-1e-12)) // 0.07 × 100 is a little more than 7
+	most := burst - math.Ceil(burst*share*(1-4e-16)) // 0.07 × 100 is a little more than 7
 	return float64(left) <= most && most < float64(left+d.Granted)
 }

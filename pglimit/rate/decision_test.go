@@ -66,3 +66,19 @@ func TestWhatCrossesNothing(t *testing.T) {
 		}
 	}
 }
+
+// Bytes per month are many tokens.
+func TestTheLastOfManyTokensCrosses(t *testing.T) {
+	t.Parallel()
+	for _, burst := range []int64{100, 1e6, 1e13, 1e15} {
+		limit := rate.PerMonth(burst)
+		for share, used := range map[float64]int64{0.07: burst / 100 * 7, 0.8: burst / 10 * 8, 1: burst} {
+			for k, want := range []bool{false, true, false} {
+				d := rate.Decision{Allowed: true, Granted: 1, Remaining: burst - used + 1 - int64(k), Limit: limit}
+				if got := d.Crosses(share); got != want {
+					t.Errorf("%v of %d, with %d left: %v", share, burst, d.Remaining, got)
+				}
+			}
+		}
+	}
+}

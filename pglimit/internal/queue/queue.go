@@ -51,7 +51,7 @@ type Waiter struct {
 // New is an empty Queue. giveBack returns tokens to their buckets.
 func New(giveBack func(ctx context.Context, refunds []rate.Refund) error) *Queue {
 	q := &Queue{
-		Callers:  wait.NewCallers(math.MaxInt), // how many they are is bounded by how long they may wait, and by the rate
+		Callers:  wait.NewCallers(math.MaxInt), // how many reserve is bounded by how long they may wait, and by the rate
 		giveBack: giveBack,
 		lines:    make(map[line][]*Waiter), buckets: make(map[door]*bucket), call: make(chan struct{}, 1),
 	}
