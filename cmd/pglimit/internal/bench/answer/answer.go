@@ -88,11 +88,11 @@ func published(strategy string) bool { return strings.HasPrefix(strategy, "publi
 // case of three by chance.
 const fewRounds = 3
 
-// singleRun is the difference that single runs may have by chance.
-const singleRun = 0.15
+// singleRun is the difference that single runs may have by chance, and shortRun if they take less than a second.
+const singleRun, shortRun = 0.15, 0.3
 
 // TooClose says that two figures cannot be told apart: their rounds overlap, or the medians differ by less than the
-// rounds of either, or by less than 15 % where there are fewer than three rounds.
+// rounds of either, or by less than 15 % (or 30 %, see shortRun) where there are fewer than three rounds.
 func TooClose(a, b result.Figure) bool {
 	if a.Runs == 0 || b.Runs == 0 {
 		return false
@@ -100,6 +100,9 @@ func TooClose(a, b result.Figure) bool {
 	bar := max(a.Spread(), b.Spread())
 	if min(a.Runs, b.Runs) < fewRounds {
 		bar = max(bar, singleRun)
+		if a.Short || b.Short {
+			bar = max(bar, shortRun)
+		}
 	} else if a.Low <= b.High && b.Low <= a.High {
 		return true
 	}

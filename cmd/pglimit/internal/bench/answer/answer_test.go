@@ -20,11 +20,19 @@ func report(loads ...map[string][]float64) (r result.Report) {
 		for _, strategy := range []string{"upsert", "token_bucket", "sliding_log", "published_upsert"} {
 			for round, rate := range load[strategy] {
 				r.Runs = append(r.Runs, result.Run{
-					Scenario: name, Strategy: strategy, Round: round + 1, GrantsPerSecond: rate, Decisions: 1000,
+					Scenario: name, Strategy: strategy, Round: round + 1, GrantsPerSecond: rate, Decisions: 1000, Seconds: 2,
 					Audit: &result.Audit{Audited: 1000, Complete: true, DenialSampling: 1},
 				})
 			}
 		}
+	}
+	return r
+}
+
+// short are runs of less than a second.
+func short(r result.Report) result.Report {
+	for i := range r.Runs {
+		r.Runs[i].Seconds = 0.3
 	}
 	return r
 }
@@ -59,6 +67,9 @@ func TestChoice(t *testing.T) {
 		},
 		"single runs that differ by a fifth": {
 			report(rounds{"upsert": {100}, "token_bucket": {80}}), "upsert", "token_bucket", "Take upsert: 1.2 × the grants/s of token_bucket, the next best", "It has 100 grants/s beside 80 grants/s.",
+		},
+		"single runs that are short": {
+			short(report(rounds{"upsert": {100}, "token_bucket": {80}})), "token_bucket", "upsert", "Too close to call between token_bucket, upsert", "the default",
 		},
 		"rounds that lie far apart": {
 			report(rounds{"upsert": {100, 200, 300}, "token_bucket": {10, 20, 30}}, rounds{"upsert": {100, 101, 102}}),

@@ -70,14 +70,17 @@ type Figure struct {
 	Low    float64 `json:"low"`
 	High   float64 `json:"high"`
 	Runs   int     `json:"runs"`
+	Short  bool    `json:"-"` // a run took less than a second
 }
 
 // Figure of the row's runs. Those for which of returns NaN are left out.
 func (row Row) Figure(of func(Run) float64) Figure {
 	var values []float64
+	short := false
 	for _, run := range row.Runs {
 		if v := of(run); !math.IsNaN(v) {
 			values = append(values, v)
+			short = short || run.Seconds < 1
 		}
 	}
 	if len(values) == 0 {
@@ -86,7 +89,7 @@ func (row Row) Figure(of func(Run) float64) Figure {
 	slices.Sort(values)
 	n := len(values)
 	out := max(0, int(float64(n)/2-0.65*math.Sqrt(float64(n)))) // at either end
-	return Figure{Median: values[(n-1)/2], Low: values[out], High: values[n-1-out], Runs: n}
+	return Figure{Median: values[(n-1)/2], Low: values[out], High: values[n-1-out], Runs: n, Short: short}
 }
 
 // Spread is how far the runs lie apart, as a share of their median: 0.2 is 20 %.

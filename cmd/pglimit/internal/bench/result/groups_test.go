@@ -71,14 +71,14 @@ func TestFigureOfSeveralRuns(t *testing.T) {
 		rates []float64
 		want  Figure
 	}{
-		{[]float64{5}, Figure{5, 5, 5, 1}},
-		{[]float64{9, 1, 5}, Figure{5, 1, 9, 3}},
-		{[]float64{9, 1, 7, 5}, Figure{5, 1, 9, 4}}, // the lower of 5 and 7
-		{[]float64{2, 1}, Figure{1, 1, 2, 2}},
-		{[]float64{nan, 3, nan, 1, 2}, Figure{2, 1, 3, 3}},
-		{[]float64{0, nan}, Figure{0, 0, 0, 1}},
-		{[]float64{1, 2, 3, 4, 5}, Figure{3, 2, 4, 5}},
-		{[]float64{10, 1, 2, 3, 4, 5, 6, 7, 8, 9}, Figure{5, 3, 8, 10}},
+		{[]float64{5}, Figure{5, 5, 5, 1, true}},
+		{[]float64{9, 1, 5}, Figure{5, 1, 9, 3, true}},
+		{[]float64{9, 1, 7, 5}, Figure{5, 1, 9, 4, true}}, // the lower of 5 and 7
+		{[]float64{2, 1}, Figure{1, 1, 2, 2, true}},
+		{[]float64{nan, 3, nan, 1, 2}, Figure{2, 1, 3, 3, true}},
+		{[]float64{0, nan}, Figure{0, 0, 0, 1, true}},
+		{[]float64{1, 2, 3, 4, 5}, Figure{3, 2, 4, 5, true}},
+		{[]float64{10, 1, 2, 3, 4, 5, 6, 7, 8, 9}, Figure{5, 3, 8, 10, true}},
 	} {
 		if got := ofRates(c.rates...).Figure(grantsOf); got != c.want {
 			t.Errorf("%v: %+v, want %+v", c.rates, got, c.want)
