@@ -48,7 +48,7 @@ func main() {
 		return &auth.TokenInfo{UserID: token, Expiration: time.Now().Add(time.Hour)}, nil
 	}
 	handler := mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server }, nil)
-	web := http.Server{Addr: cmp.Or(os.Getenv("ADDR"), "localhost:8080"), Handler: auth.RequireBearerToken(user, nil)(handler), ReadHeaderTimeout: time.Minute}
+	web := http.Server{Addr: cmp.Or(os.Getenv("ADDR"), "localhost:8080"), Handler: auth.RequireBearerToken(user, nil)(handler), ReadTimeout: time.Minute, IdleTimeout: time.Minute}
 	must(0, web.ListenAndServe())
 }
 
