@@ -366,7 +366,7 @@ func cliTop(t *testing.T, c cli) {
 	c.run(t, find...).exits(t, 0).prints(t, "1     api      hmac:", "3     login    hmac:", "ann is line 1\nann is line 3\n")
 	c.run(t, "top", "api", "--key", "ann").exits(t, 0).prints(t, "ann is none of them")
 	c.run(t, "top", "other").exits(t, 0).prints(t, "nothing was denied")
-	c.run(t, "top", "a", "b").fails(t, "one LIMITER")
+	c.run(t, "top", "a", "b").fails(t, "takes [LIMITER]")
 	c.run(t, "top", "--minutes", "5").fails(t, "--minutes", "1, 10, 60")
 	c.run(t, "top", "--limit", "0").fails(t, "--limit")
 	c.run(t, "top", "--hash-key-file", secret).fails(t, "--key")
