@@ -109,6 +109,12 @@ func cliSaysWhatTheServerAnswered(t *testing.T, c cli) {
 			t.Errorf("%q says that the server did not answer: %s", args, r.stderr)
 		}
 	}
+	unmigrated, _ := c.on(t)
+	if r := unmigrated.run(t, "cleanup", "--once"); r.stdout != "" {
+		t.Errorf("it prints %q", r.stdout)
+	} else {
+		r.fails(t, "pglimit migrate up")
+	}
 	err := migrations.Up(t.Context(), migrationPool(t, url))
 	wantLine(t, err, "migrations: cannot connect to the database: ", "3D000")
 }

@@ -85,29 +85,28 @@ func (s TokenBucket) Take(ctx context.Context, session rate.Session, requests []
 // it locks after that. If the database's clock steps back, a key stays blocked for as long as it was when that row
 // was last written; if it steps forward, the block ends sooner.
 func takeOne(ctx context.Context, session rate.Session, r *rate.Request, how postgres.Manner) (rate.Decision, error) {
-	var statement string
-	var args []any
+	var take rate.Statement
 	var numbers []int64
 	var blockedNS int64
-	into := []any{&numbers}
 	switch b := r.Block; {
 	case r.ID != "":
 		return takeOnce(ctx, session, r, how)
 	case r.Tokens == 0:
-		statement, args, into = tokenBucketLook, []any{r.Key, r.Limiter, int64(r.Limit.Token()), calendarOf(r)}, []any{&numbers, nil}
+		take = rate.Statement{
+			SQL: tokenBucketLook, Args: []any{r.Key, r.Limiter, int64(r.Limit.Token()), calendarOf(r)}, Into: []any{&numbers, nil},
+		}
 		if b != nil {
-			into[1] = &blockedNS
+			take.Into[1] = &blockedNS
 		}
 	case b != nil:
-		statement, args, into = tokenBucketTakeOrBlock, []any{
+		take = rate.Statement{SQL: tokenBucketTakeOrBlock, Args: []any{
 			r.Key, r.Limiter, int64(r.Limit.Token()), int64(r.Limit.Window()), r.Tokens, how.Patience,
 			b.After, int64(b.Within), int64(b.For), int64(b.Max), int64(b.Forget), how.Relaxed, calendarOf(r),
-		}, []any{&numbers, &blockedNS}
+		}, Into: []any{&numbers, &blockedNS}}
 	default:
-		take := takeStatement(r, how, &numbers)
-		statement, args = take.SQL, take.Args
+		take = takeStatement(r, how, &numbers)
 	}
-	if err := session.Row(ctx, statement, args, into...); err != nil {
+	if err := session.Row(ctx, take.SQL, take.Args, take.Into...); err != nil {
 		return rate.Decision{}, err
 	}
 	d := decisionOf(r, numbers)

@@ -132,6 +132,9 @@ func (a *app) cleanOnce(ctx context.Context, pool *pgxpool.Pool) error {
 	}
 	report, failed := cleaner.RunOnce(ctx)
 	skipped := errors.Is(failed, cleanup.ErrLocked)
+	if failed != nil && !skipped && report.Batches == 0 {
+		return failed
+	}
 	text := fmt.Sprintf("%s removed\n", plural(report.Removed, "row", "rows"))
 	if skipped {
 		failed, text = nil, "another run is under way: nothing done here\n"

@@ -67,9 +67,10 @@ func (q *Queue) Close(ctx context.Context) error {
 
 // Add a caller whose tokens nobody else can have.
 func (q *Queue) Add(requests []rate.Request, decisions []rate.Decision) *Waiter {
+	u, p := unitOf(requests), placeOf(requests, decisions)
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.add(unitOf(requests), placeOf(requests, decisions))
+	return q.add(u, p)
 }
 
 // add to the unit's line. The queue is locked.
@@ -135,9 +136,10 @@ func (q *Queue) sleep(ctx context.Context, d time.Duration, moved <-chan struct{
 
 // Done takes the waiter, whose tokens are due, out of its line. It returns the decisions by its last place.
 func (q *Queue) Done(requests []rate.Request, own *Waiter) []rate.Decision {
+	u := unitOf(requests)
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.remove(unitOf(requests), own, false)
+	q.remove(u, own, false)
 	return own.decisions
 }
 
