@@ -78,7 +78,10 @@ func TestResetAllTakesAsLongAsItsContextLetsIt(t *testing.T) {
 	t.Parallel()
 	eachStrategy(t, func(t *testing.T, pool *pgxpool.Pool, s strategies.Strategy) {
 		takeKeys(t, pool, s, pglimit.Every(time.Hour), 100)
-		hurried := newPool(t, with(with(databaseURL(pool), "statement_timeout", "200"), "lock_timeout", "100"), 2)
+		hurried := newPool(t, databaseURL(pool), 1)
+		_, err := s.(pglimit.AllResetter).ResetAll(t.Context(), on(hurried), "nobody") // prepares the statements
+		must(t, err)
+		execute(t, hurried, "set statement_timeout = '2s'; set lock_timeout = '1s'")
 		holder := begin(t, pool)
 		execute(t, holder, `select from pglimit.`+s.Name()+` where key = 'key:7' for update`)
 		whileBlocked(t, pool, func() {
@@ -86,7 +89,7 @@ func TestResetAllTakesAsLongAsItsContextLetsIt(t *testing.T) {
 				t.Errorf("%d removed, %v", removed, err)
 			}
 		}, func() {
-			execute(t, holder, "select pg_sleep(0.4)")
+			execute(t, holder, "select pg_sleep(2.2)")
 			commit(t, holder)
 		})
 	})
