@@ -44,6 +44,7 @@ func TestCLI(t *testing.T) {
 		"runs the handbook":                            cliRunsTheHandbook,
 		"knows the commands of docs/bench.md":          cliKnowsTheCommandsOfBench,
 		"resets every key of a limiter":                cliResetsAll,
+		"pauses a key":                                 cliPauses,
 		"changes limits":                               cliChangesLimits,
 		"sets places":                                  cliSetsPlaces,
 		"imports and exports limits":                   cliImportsLimits,

@@ -241,6 +241,20 @@ func (p *replay) giveBack() {
 	}
 }
 
+// pause a bucket, often for so long that it ends while others wait for it.
+func (p *replay) pause(pauser pglimit.Pauser, k *replayedKey) {
+	r := p.request(k, p.limitOf(k))
+	length := oneOf(p, []time.Duration{1, time.Millisecond, 100 * time.Millisecond, 3 * time.Second, time.Duration(p.Int64N(int64(r.Limit.Window())) + 1)})
+	p.at()
+	if _, err := pauser.Pause(p.Context(), on(p.pool), &r, min(length, pglimit.MaxBlock)); err != nil {
+		p.Fatal(err)
+	}
+	bucket := k.bucket.(*model.Bucket)
+	bucket.Pause(p.now, modelled(r.Limit), int64(min(length, pglimit.MaxBlock)))
+	k.due = append(k.due, bucket.Paused)
+	p.note("key %s is paused for %v under %v: %+v", k.name, length, r.Limit, k.bucket)
+}
+
 func (p *replay) reset(k *replayedKey) {
 	if err := p.strategy.Reset(p.Context(), on(p.pool), p.limiter, k.name); err != nil {
 		p.Fatal(err)

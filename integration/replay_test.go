@@ -104,6 +104,9 @@ func newReplay(t *testing.T, pool *pgxpool.Pool, strategy strategies.Strategy, s
 	}
 	for len(p.limits) < 4 {
 		l := pglimit.Limit{Tokens: oneOf(p, tokens), Period: oneOf(p, periods), Burst: oneOf(p, bursts)}
+		if len(p.limits) == 3 { // the price of another one, and another burst
+			l.Tokens, l.Period = p.limits[0].Tokens, p.limits[0].Period
+		}
 		if strategy.Check(&rate.Request{Limit: l}) != nil {
 			l.Burst = 1
 		}
@@ -153,7 +156,9 @@ func (p *replay) dated(k *replayedKey) {
 // operation does something, and returns how many requests that was.
 func (p *replay) operation() int {
 	k, what := p.key, p.IntN(100)
-	switch leaser, leases := p.strategy.(pglimit.Leaser); {
+	leaser, leases := p.strategy.(pglimit.Leaser)
+	pauser, pauses := p.strategy.(pglimit.Pauser)
+	switch {
 	case what < 15:
 		return p.takeSeveral()
 	case what < 22:
@@ -166,6 +171,8 @@ func (p *replay) operation() int {
 		p.sweep()
 	case what < 35:
 		k.limit = oneOf(p, p.limits)
+	case what < 38 && pauses:
+		p.pause(pauser, k)
 	case what < 50 && leases:
 		p.lease(leaser, k)
 	default:

@@ -38,8 +38,8 @@ var keyTables = append(slices.Clone(bucketTables[:3]), permitTables...)
 // keyFunctions decide for one key: the node that has the key runs them.
 var keyFunctions = []string{
 	"token_bucket_take", "token_bucket_take_once", "token_bucket_take_or_block", "token_bucket_look",
-	"token_bucket_give_back", "token_bucket_lease",
-	"allow", "peek", "reset", "acquire", "renew", "release", manyKeysFunction,
+	"token_bucket_give_back", "token_bucket_lease", "token_bucket_pause",
+	"allow", "peek", "pause", "reset", "acquire", "renew", "release", manyKeysFunction,
 }
 
 // manyKeysFunction decides for several keys of one shard. Citus lets a function whose delegation is forced ask for one

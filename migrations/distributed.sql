@@ -289,6 +289,7 @@ declare
     ends_ns bigint[]; -- of the windows of the calendars
     -- Of each bucket:
     rows bigint[]; -- the row as it was seen, then as it is written: see token_bucket_rows
+    pauses_ns bigint[]; -- how long it is paused
     fulls_ns bigint[]; -- when it is full again, with what is taken
     froms_ns bigint[]; -- see tokens_there
     rooms_ns bigint[]; -- the window, less what is leased
@@ -315,7 +316,13 @@ begin
         ends_ns := pglimit.window_ends_ns(_calendars, now_ns);
         i := 1;
         foreach b slice 1 in array rows loop
-            b := pglimit.token_bucket_read(b, now_ns, _tokens_ns[i], ends_ns[least(i, cardinality(ends_ns))]);
+            pauses_ns[i] := greatest(0, b[6] - greatest(b[3], now_ns));
+            if pauses_ns[i] > 0 then
+                b := pglimit.token_bucket_paused(b, pauses_ns[i], now_ns, _tokens_ns[i], _windows_ns[i],
+                    ends_ns[least(i, cardinality(ends_ns))]);
+            else
+                b := pglimit.token_bucket_read(b, now_ns, _tokens_ns[i], ends_ns[least(i, cardinality(ends_ns))]);
+            end if;
             fulls_ns[i] := b[1];
             froms_ns[i] := case when b[4] = 0 and b[5] > 0 then b[5] else b[3] end;
             rooms_ns[i] := _windows_ns[i] - b[4];
@@ -368,10 +375,11 @@ begin
         for i in 1 .. n loop
             continue when not asked[i];
             b := array[rows[i][1], rows[i][2], rows[i][3], rows[i][4], rows[i][5]];
-            continue when granted[i] = 0 and not (pglimit.token_bucket_ahead(b, now_ns) and pglimit.writable());
+            continue when granted[i] = 0 and not (pglimit.writable() and (pglimit.token_bucket_ahead(b, now_ns)
+                or pauses_ns[i] > 0 and b[3] > now_ns + pglimit.step_ns()));
             if granted[i] > 0 or b[4] = 0 and b[5] > 0 then
                 b := pglimit.token_bucket_read(b, now_ns, _tokens_ns[i], ends_ns[least(i, cardinality(ends_ns))]);
-                b[1] := fulls_ns[i];
+                b[1] := case when granted[i] > 0 then fulls_ns[i] else b[1] end; -- a paused window reads otherwise
             else -- the clock has stepped back: a bucket's row keeps its price
                 b := pglimit.token_bucket_read(b, now_ns, b[2]);
             end if;
@@ -384,10 +392,12 @@ begin
             else
                 update pglimit.token_bucket t
                 set full_ns = b[1] + 0, token_ns = b[2] + 0, at_ns = b[3] + 0,
-                    leased_ns = nullif(b[4], 0), until_ns = nullif(b[5], 0), padding = null
+                    leased_ns = nullif(b[4], 0), until_ns = nullif(b[5], 0), padding = null,
+                    paused_ns = case when pauses_ns[i] > 0 then b[3] + pauses_ns[i] end
                 where t.key = _keys[i] and t.limiter = _limiters[i] -- and it is as it was seen
-                    and array[t.full_ns, t.token_ns, t.at_ns, coalesce(t.leased_ns, 0), coalesce(t.until_ns, 0)]
-                        = array[rows[i][1], rows[i][2], rows[i][3], rows[i][4], rows[i][5]];
+                    and array[t.full_ns, t.token_ns, t.at_ns, coalesce(t.leased_ns, 0), coalesce(t.until_ns, 0),
+                        coalesce(t.paused_ns, 0)]
+                        = array[rows[i][1], rows[i][2], rows[i][3], rows[i][4], rows[i][5], rows[i][6]];
             end if;
             complete := complete and found;
             rows[i][1] := b[1]; rows[i][2] := b[2]; rows[i][3] := b[3]; rows[i][4] := b[4]; rows[i][5] := b[5];
@@ -400,10 +410,13 @@ begin
         end loop;
     end loop;
     buckets := array(
-        select x || pglimit.token_bucket_told(
-            array[rows[x][1], rows[x][2], rows[x][3], rows[x][4], rows[x][5]], granted[x], now_ns,
-            _tokens_ns[x], ends_ns[least(x, cardinality(ends_ns))])
-        from generate_series(1, n) x where _keys[x] is not null);
+        select x || pglimit.token_bucket_told(case when pauses_ns[x] > 0 and granted[x] = 0
+                then pglimit.token_bucket_paused(r."row", pauses_ns[x], now_ns, _tokens_ns[x], _windows_ns[x], e.ends_ns)
+                else r."row" end, granted[x], now_ns, _tokens_ns[x], e.ends_ns)
+        from generate_series(1, n) x
+        cross join lateral (select array[rows[x][1], rows[x][2], rows[x][3], rows[x][4], rows[x][5]] as "row") r
+        cross join lateral (select ends_ns[least(x, cardinality(ends_ns))] as ends_ns) e
+        where _keys[x] is not null);
 end
 $$;
 
@@ -447,6 +460,42 @@ begin
 end
 $$;
 
+-- See functions/token_bucket_pause.sql.
+create or replace function pglimit.token_bucket_pause(
+    _key text, _limiter text, _token_ns bigint, _window_ns bigint, for_ns bigint,
+    _calendar text default null, relaxed boolean default false
+) returns bigint
+language plpgsql set search_path = '' set enable_seqscan = off set jit = off as $$
+declare
+    seen bigint[]; -- the row, as of token_bucket_rows
+    b bigint[];
+    now_ns bigint;
+    said text;
+begin
+    if (pglimit.token_bucket_valid_one(_key, _limiter, _token_ns, _window_ns, 1, 1)
+        and for_ns between 1 and 3650 * 86400000000000) is not true then
+        raise exception 'token_bucket_pause: for_ns %, token_ns %, window_ns %', for_ns, _token_ns, _window_ns
+            using errcode = 'invalid_parameter_value';
+    end if;
+    said := pglimit.transaction_settings(null, relaxed);
+    said := pglimit.token_bucket_lock(_key, _limiter, _token_ns);
+    seen := pglimit.token_bucket_rows(array[_key], array[_limiter]);
+    seen := array(select unnest(seen));
+    now_ns := pglimit.clock_ns();
+    for_ns := greatest(for_ns, seen[6] - greatest(seen[3], now_ns));
+    if _calendar is null then
+        b := pglimit.token_bucket_paused(seen, for_ns, now_ns, _token_ns, _window_ns, null);
+    else
+        b := pglimit.token_bucket_read(seen, now_ns, _token_ns, pglimit.window_end_ns(_calendar, now_ns));
+    end if;
+    update pglimit.token_bucket t
+    set full_ns = b[1] + 0, token_ns = b[2] + 0, at_ns = b[3] + 0, leased_ns = nullif(b[4], 0), until_ns = nullif(b[5], 0),
+        padding = null, paused_ns = b[3] + 0 + for_ns
+    where t.key = _key and t.limiter = _limiter;
+    return case when seen[4] > 0 then greatest(0, seen[5] - greatest(seen[3], now_ns)) else 0 end;
+end
+$$;
+
 -- What functions/token_bucket_rows.sql does, in a statement for each key, so that Citus sends it to its shard as it is.
 create or replace function pglimit.token_bucket_rows(_keys text[], _limiters text[]) returns bigint[]
 language plpgsql set search_path = '' set plan_cache_mode = force_custom_plan as $$
@@ -455,9 +504,10 @@ declare
     rows bigint[];
 begin
     for i in 1 .. cardinality(_keys) loop
-        select array[t.full_ns, t.token_ns, t.at_ns, coalesce(t.leased_ns, 0), coalesce(t.until_ns, 0)] into b
+        select array[t.full_ns, t.token_ns, t.at_ns, coalesce(t.leased_ns, 0), coalesce(t.until_ns, 0),
+            coalesce(t.paused_ns, 0)] into b
         from pglimit.token_bucket t where t.key = _keys[i] and t.limiter = coalesce(_limiters[i], _limiters[1]);
-        rows := rows || array[coalesce(b, '{0,0,0,0,0}')];
+        rows := rows || array[coalesce(b, '{0,0,0,0,0,0}')];
     end loop;
     return rows;
 end
@@ -489,7 +539,7 @@ begin
         where t.key = _key and t.limiter = _limiter
             and t.token_ns = _token_ns and t.until_ns is not distinct from ends_ns
             and want <= pglimit.tokens_there(t.full_ns, greatest(t.at_ns, from_ns), _token_ns, _window_ns)
-            and t.at_ns <= now_ns + pglimit.step_ns()
+            and t.at_ns <= now_ns + pglimit.step_ns() and coalesce(t.paused_ns, 0) <= now_ns
             -- Checked again after a wait:
             and pglimit.is_now(now_ns, at_ns)
         returning array[t.at_ns, want, t.full_ns, t.token_ns, t.at_ns, 0, coalesce(ends_ns, 0)] into taken;
@@ -497,7 +547,7 @@ begin
         update pglimit.token_bucket set limiter = limiter where false; -- before the read
     end if;
     if taken is null and ahead_ns = 0 then
-        select array[t.full_ns, t.token_ns, t.at_ns, t.until_ns] into seen
+        select array[t.full_ns, t.token_ns, t.at_ns, t.until_ns, t.paused_ns] into seen
         from pglimit.token_bucket t where t.key = _key and t.limiter = _limiter;
         now_ns := pglimit.clock_ns(); -- behind the look: compared with an older time, a new row would be ahead
         ends_ns := pglimit.window_end_ns(_calendar, now_ns); -- again: the clock may have stepped back
@@ -505,6 +555,7 @@ begin
         there := case
             when seen is null then _window_ns / nullif(_token_ns, 0)
             when seen[2] = _token_ns and seen[4] is not distinct from ends_ns and seen[3] <= now_ns + pglimit.step_ns()
+                and coalesce(seen[5], 0) <= now_ns
                 then pglimit.tokens_there(seen[1], greatest(seen[3], from_ns), _token_ns, _window_ns)
         end;
         if _key is not null and _limiter is not null and _token_ns > 0 and there is not null
@@ -524,6 +575,7 @@ begin
                     at_ns = greatest(t.at_ns, now_ns), padding = null
                 where t.key = _key and t.limiter = _limiter and t.token_ns = _token_ns
                     and t.until_ns is not distinct from ends_ns and t.full_ns = seen[1] and t.at_ns = seen[3]
+                    and coalesce(t.paused_ns, 0) <= now_ns
                 returning array[t.at_ns, there, t.full_ns, t.token_ns, t.at_ns, 0, coalesce(ends_ns, 0)] into taken;
             end if;
         end if;
@@ -564,7 +616,7 @@ $$;
 -- Each statement names the keys, so that Citus sends it to their shard as it is. It is planned each time, because Citus
 -- has to see the keys, and has no join, which would double the price of that.
 --
--- 1. The usual case is one update, in the order of the keys, of the rows with that price, no lease, and enough.
+-- 1. The usual case is one update, in the order of the keys, of the rows with that price, no lease, no pause, and enough.
 -- 2. A look denies where that is lacking.
 -- 3. Rows that are missing are inserted.
 --
@@ -595,7 +647,7 @@ begin
             set full_ns = greatest(t.full_ns, t.at_ns, coalesce(ends_ns, now_ns)) + ask * _token_ns, at_ns = greatest(t.at_ns, now_ns), padding = null
             where t.key = any (keys) and t.limiter = _limiter and t.token_ns = _token_ns and t.until_ns is not distinct from ends_ns
                 and ask <= (coalesce(ends_ns, greatest(t.at_ns, now_ns)) + _window_ns - greatest(t.full_ns, coalesce(ends_ns, greatest(t.at_ns, now_ns)))) / _token_ns
-                and t.at_ns <= now_ns + pglimit.step_ns()
+                and t.at_ns <= now_ns + pglimit.step_ns() and coalesce(t.paused_ns, 0) <= now_ns
             returning array[numbers[pg_catalog.width_bucket(t.key, keys)], t.full_ns, t.at_ns, coalesce(ends_ns, 0)] as "row"
         )
         select array_agg(u."row"), count(*) into usual, done from updates u;
@@ -607,14 +659,14 @@ begin
             left_over := array_remove(left_over, _keys[usual[i][1]]); -- it is done
         end loop;
     end if;
-    select array_agg(array[numbers[pg_catalog.width_bucket(t.key, keys)], t.full_ns, t.token_ns, t.at_ns, coalesce(t.until_ns, 0)]) into seen
+    select array_agg(array[numbers[pg_catalog.width_bucket(t.key, keys)], t.full_ns, t.token_ns, t.at_ns, coalesce(t.until_ns, 0), coalesce(t.paused_ns, 0)]) into seen
     from pglimit.token_bucket t where t.key = any (left_over) and t.limiter = _limiter;
     now_ns := pglimit.clock_ns(); -- behind the look: compared with an older time, a new row would be ahead
     ends_ns := pglimit.window_end_ns(_calendar, now_ns);
-    for i in 1 .. coalesce(cardinality(seen) / 5, 0) loop
+    for i in 1 .. coalesce(cardinality(seen) / 6, 0) loop
         left_over := array_remove(left_over, _keys[seen[i][1]]);
         if ask > (coalesce(ends_ns, greatest(seen[i][4], now_ns)) + _window_ns - greatest(seen[i][2], coalesce(ends_ns, greatest(seen[i][4], now_ns)))) / _token_ns
-            and seen[i][3] = _token_ns and seen[i][5] = coalesce(ends_ns, 0) and seen[i][4] <= now_ns + pglimit.step_ns() then
+            and seen[i][3] = _token_ns and seen[i][5] = coalesce(ends_ns, 0) and seen[i][4] <= now_ns + pglimit.step_ns() and seen[i][6] <= now_ns then
             rest := rest || array[array[seen[i][1], greatest(seen[i][4], now_ns), 0, seen[i][2], _token_ns, seen[i][4], 0, seen[i][5]]];
         end if;
     end loop;

@@ -58,6 +58,9 @@ func (l *Limiter) waitForAll(ctx context.Context, requests []Request, longest ti
 			return Group{}, err
 		}
 		g, err := l.answerGroup(l.decideGroup(ctx, group, true, again))
+		if errors.Is(err, errPaused) {
+			continue
+		}
 		if deadline, ends := ctx.Deadline(); ends && time.Until(deadline) < bucket.AtMost(g.RetryAfter) { // the round trip took its time
 			left = 0
 		}

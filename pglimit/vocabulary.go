@@ -34,6 +34,7 @@ type (
 	Refund       = rate.Refund
 	Resetter     = rate.Resetter
 	AllResetter  = rate.AllResetter
+	Pauser       = rate.Pauser
 	Sweeper      = rate.Sweeper
 	Cursor       = rate.Cursor
 	Swept        = rate.Swept

@@ -58,36 +58,43 @@ func (l *Limiter) wait(ctx context.Context, request Request, longest time.Durati
 	if request.MaxWait > 0 && l.config.MaxWait > 0 {
 		longest = min(longest, l.config.MaxWait)
 	}
-	own := l.ready(ctx)
 	closed := l.queue.Enter(1)
 	open := closed == nil
 	if open {
 		defer l.queue.Leave(1)
 	}
-	c := l.newClaim(request)
-	err := l.complete(c, 0, own, func(limit Limit, rule *LimitRule) (time.Duration, error) {
+	for began, again := time.Now(), false; ; again = true {
+		own := l.ready(ctx)
+		c := l.newClaim(request)
+		err := l.complete(c, 0, own, func(limit Limit, rule *LimitRule) (time.Duration, error) {
+			if !open {
+				return 0, nil // it is told so if it is valid
+			}
+			if rule != nil && rule.MaxWait > 0 && (longest == 0 || rule.MaxWait < longest) {
+				longest = rule.MaxWait
+			}
+			left := longest
+			if again && longest > 0 {
+				left = max(1, longest-time.Since(began))
+			}
+			return l.longestWait(ctx, limit, left)
+		})
+		if err != nil {
+			return Decision{}, err
+		}
 		if !open {
-			return 0, nil // it is told so if it is valid
+			c.Err = closed
+			l.tell(ctx, c)
+			return Decision{}, c.Err
 		}
-		if rule != nil && rule.MaxWait > 0 && (longest == 0 || rule.MaxWait < longest) {
-			longest = rule.MaxWait
+		if err = l.decideInTurn(ctx, c, again); err != errPaused { //nolint:errorlint // nobody wraps it
+			return c.Decisions[0], err
 		}
-		return l.longestWait(ctx, limit, longest)
-	})
-	if err != nil {
-		return Decision{}, err
 	}
-	if !open {
-		c.Err = closed
-		l.tell(ctx, c)
-		return Decision{}, c.Err
-	}
-	err = l.decideInTurn(ctx, c, false)
-	return c.Decisions[0], err
 }
 
 // decideInTurn decides the claim, and waits until the tokens that are reserved for it are due. The error is nil if they
-// may be used. After ErrWaitTooLong, and if a fallback denies, the decisions hold.
+// may be used, and errPaused if the claim is to be made once more. After ErrWaitTooLong, and if a fallback denies, the decisions hold.
 func (l *Limiter) decideInTurn(ctx context.Context, c *claim, again bool) error {
 	waits, told := &turn{limiter: l, again: again}, false
 	defer func() {
@@ -250,7 +257,7 @@ func (l *Limiter) waitUntilDue(ctx context.Context, c *claim, own *queue.Waiter)
 			d.Rule, d.Observed = c.Decisions[i].Rule, c.Decisions[i].Observed
 			c.Decisions[i] = d
 		}
-		return nil
+		return l.behindPauses(ctx, c)
 	}
 	l.queue.GiveUp(ctx, c.Requests, own)
 	var refunds []Refund // as what the others behind it reserved, it is lost then

@@ -93,7 +93,7 @@ func takeOne(ctx context.Context, session rate.Session, r *rate.Request, how pos
 		return takeOnce(ctx, session, r, how)
 	case r.Tokens == 0:
 		take = rate.Statement{
-			SQL: tokenBucketLook, Args: []any{r.Key, r.Limiter, int64(r.Limit.Token()), calendarOf(r)}, Into: []any{&numbers, nil},
+			SQL: tokenBucketLook, Args: []any{r.Key, r.Limiter, int64(r.Limit.Token()), int64(r.Limit.Window()), calendarOf(r)}, Into: []any{&numbers, nil},
 		}
 		if b != nil {
 			take.Into[1] = &blockedNS

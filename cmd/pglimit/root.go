@@ -70,8 +70,8 @@ func newRootCommand(a *app) *cobra.Command {
 			root.AddCommand(command)
 		}
 	}
-	add(groupDecide, newAllowCommand(a), newPeekCommand(a), newResetCommand(a), newRunCommand(a), newHoldersCommand(a),
-		newTopCommand(a))
+	add(groupDecide, newAllowCommand(a), newPeekCommand(a), newResetCommand(a), newPauseCommand(a), newRunCommand(a),
+		newHoldersCommand(a), newTopCommand(a))
 	add(groupOperate, newMigrateCommand(a), newLimitsCommand(a), newCleanupCommand(a), newStorageCommand(a),
 		newDistributeCommand(a), newServeCommand(a), newBenchCommand(a), newAuditCommand(a))
 	add(groupOperate, newProveCommands(a)...)

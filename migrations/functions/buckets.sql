@@ -11,19 +11,21 @@ select
     ceil(b.leased_ns / b.token_ns)::bigint as tokens_leased,
     case when not b.in_window then trim_scale(b.token_ns / 1000000000.0) end as seconds_per_token,
     to_timestamp(b.at_ns / 1000000000.0) as last_taken_at,
-    to_timestamp((case when b.in_window then b.until_ns when b.leased_ns > 0 then greatest(b.full_ns, b.until_ns) + b.leased_ns else b.full_ns end - greatest(0, b.ahead_ns - b.now_ns)) / 1000000000.0) as full_at
+    to_timestamp((case when b.in_window then b.until_ns when b.leased_ns > 0 then greatest(b.full_ns, b.until_ns) + b.leased_ns else b.full_ns end - greatest(0, b.ahead_ns - b.now_ns)) / 1000000000.0) as full_at,
+    case when b.paused_ns > greatest(b.now_ns, b.at_ns)
+        then to_timestamp((b.paused_ns - greatest(0, b.ahead_ns - b.now_ns)) / 1000000000.0) end as paused_until
 from (
-    select strategy, key, limiter, token_ns, at_ns, until_ns, now_ns, leased_ns is null and until_ns is not null as in_window,
+    select strategy, key, limiter, token_ns, at_ns, until_ns, paused_ns, now_ns, leased_ns is null and until_ns is not null as in_window,
         case when leased_ns > 0 and until_ns <= now_ns then greatest(full_ns, until_ns)::numeric + leased_ns else full_ns end as full_ns,
         case when leased_ns > 0 and until_ns > now_ns then leased_ns::numeric else 0 end as leased_ns,
         case when at_ns > now_ns + pglimit.step_ns() then at_ns else 0 end as ahead_ns
     from (select pglimit.clock_ns() as now_ns offset 0) clock
     cross join (
-        select 'token_bucket' as strategy, key, limiter, full_ns, token_ns, at_ns, leased_ns, until_ns from pglimit.token_bucket
+        select 'token_bucket' as strategy, key, limiter, full_ns, token_ns, at_ns, leased_ns, until_ns, paused_ns from pglimit.token_bucket
         union all
-        select 'upsert', key, limiter, full_ns, token_ns, at_ns, null, null from pglimit.upsert
+        select 'upsert', key, limiter, full_ns, token_ns, at_ns, null, null, null from pglimit.upsert
         union all
-        select 'for_update_nowait', key, limiter, full_ns, token_ns, at_ns, null, null from pglimit.for_update_nowait
+        select 'for_update_nowait', key, limiter, full_ns, token_ns, at_ns, null, null, null from pglimit.for_update_nowait
     ) t
 ) b;
 comment on view pglimit.buckets is 'One row per bucket that was taken from and not swept since; a bucket without a row is full. exclusion_range has its own: pglimit.ranges';

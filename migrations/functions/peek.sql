@@ -22,7 +22,7 @@ begin
         end if;
     end if;
     asked := pglimit.request_ns(limiter, key, limit_text collate "C", n, tokens, period, burst);
-    looked := pglimit.token_bucket_look(_key, _limiter, asked.token_ns, asked.calendar);
+    looked := pglimit.token_bucket_look(_key, _limiter, asked.token_ns, asked.window_ns, asked.calendar);
     select d.remaining >= n and looked.blocked_ns = 0, d.granted, d.remaining, d.retry_after, d.reset_after, d.at
     into allowed, granted, remaining, retry_after, reset_after, at
     from pglimit.token_bucket_decision(looked.taken, looked.blocked_ns, n, asked.token_ns, asked.window_ns, asked.calendar) d;

@@ -34,6 +34,7 @@ declare
     ends_ns bigint[]; -- of the windows of the calendars
     -- Of each bucket:
     rows bigint[]; -- the row as it was seen, then as it is written: see token_bucket_rows
+    pauses_ns bigint[]; -- how long it is paused
     fulls_ns bigint[]; -- when it is full again, with what is taken
     froms_ns bigint[]; -- see tokens_there
     rooms_ns bigint[]; -- the window, less what is leased
@@ -60,7 +61,13 @@ begin
         ends_ns := pglimit.window_ends_ns(_calendars, now_ns);
         i := 1;
         foreach b slice 1 in array rows loop
-            b := pglimit.token_bucket_read(b, now_ns, _tokens_ns[i], ends_ns[least(i, cardinality(ends_ns))]);
+            pauses_ns[i] := greatest(0, b[6] - greatest(b[3], now_ns));
+            if pauses_ns[i] > 0 then
+                b := pglimit.token_bucket_paused(b, pauses_ns[i], now_ns, _tokens_ns[i], _windows_ns[i],
+                    ends_ns[least(i, cardinality(ends_ns))]);
+            else
+                b := pglimit.token_bucket_read(b, now_ns, _tokens_ns[i], ends_ns[least(i, cardinality(ends_ns))]);
+            end if;
             fulls_ns[i] := b[1];
             froms_ns[i] := case when b[4] = 0 and b[5] > 0 then b[5] else b[3] end;
             rooms_ns[i] := _windows_ns[i] - b[4];
@@ -113,10 +120,11 @@ begin
         for i in 1 .. n loop
             continue when not asked[i];
             b := array[rows[i][1], rows[i][2], rows[i][3], rows[i][4], rows[i][5]];
-            continue when granted[i] = 0 and not (pglimit.token_bucket_ahead(b, now_ns) and pglimit.writable());
+            continue when granted[i] = 0 and not (pglimit.writable() and (pglimit.token_bucket_ahead(b, now_ns)
+                or pauses_ns[i] > 0 and b[3] > now_ns + pglimit.step_ns()));
             if granted[i] > 0 or b[4] = 0 and b[5] > 0 then
                 b := pglimit.token_bucket_read(b, now_ns, _tokens_ns[i], ends_ns[least(i, cardinality(ends_ns))]);
-                b[1] := fulls_ns[i];
+                b[1] := case when granted[i] > 0 then fulls_ns[i] else b[1] end; -- a paused window reads otherwise
             else -- the clock has stepped back: a bucket's row keeps its price
                 b := pglimit.token_bucket_read(b, now_ns, b[2]);
             end if;
@@ -129,10 +137,12 @@ begin
             else
                 update pglimit.token_bucket t
                 set full_ns = b[1], token_ns = b[2], at_ns = b[3],
-                    leased_ns = nullif(b[4], 0), until_ns = nullif(b[5], 0), padding = null
+                    leased_ns = nullif(b[4], 0), until_ns = nullif(b[5], 0), padding = null,
+                    paused_ns = case when pauses_ns[i] > 0 then b[3] + pauses_ns[i] end
                 where t.key = _keys[i] and t.limiter = _limiters[i] -- and it is as it was seen
-                    and array[t.full_ns, t.token_ns, t.at_ns, coalesce(t.leased_ns, 0), coalesce(t.until_ns, 0)]
-                        = array[rows[i][1], rows[i][2], rows[i][3], rows[i][4], rows[i][5]];
+                    and array[t.full_ns, t.token_ns, t.at_ns, coalesce(t.leased_ns, 0), coalesce(t.until_ns, 0),
+                        coalesce(t.paused_ns, 0)]
+                        = array[rows[i][1], rows[i][2], rows[i][3], rows[i][4], rows[i][5], rows[i][6]];
             end if;
             complete := complete and found;
             rows[i][1] := b[1]; rows[i][2] := b[2]; rows[i][3] := b[3]; rows[i][4] := b[4]; rows[i][5] := b[5];
@@ -145,9 +155,12 @@ begin
         end loop;
     end loop;
     buckets := array(
-        select x || pglimit.token_bucket_told(
-            array[rows[x][1], rows[x][2], rows[x][3], rows[x][4], rows[x][5]], granted[x], now_ns,
-            _tokens_ns[x], ends_ns[least(x, cardinality(ends_ns))])
-        from generate_series(1, n) x where _keys[x] is not null);
+        select x || pglimit.token_bucket_told(case when pauses_ns[x] > 0 and granted[x] = 0
+                then pglimit.token_bucket_paused(r."row", pauses_ns[x], now_ns, _tokens_ns[x], _windows_ns[x], e.ends_ns)
+                else r."row" end, granted[x], now_ns, _tokens_ns[x], e.ends_ns)
+        from generate_series(1, n) x
+        cross join lateral (select array[rows[x][1], rows[x][2], rows[x][3], rows[x][4], rows[x][5]] as "row") r
+        cross join lateral (select ends_ns[least(x, cardinality(ends_ns))] as ends_ns) e
+        where _keys[x] is not null);
 end
 $$;

@@ -25,6 +25,7 @@ declare
     seen bigint[];
     bucket bigint[];
     said text;
+    left_ns bigint; -- of a pause
     asked bigint[]; -- the bucket at the price of the new lease
 begin
     if (_key is not null and _limiter is not null and want >= 0 and share > 0 and ttl_ns between 1 and 86400000000000 and _token_ns > 0 and _window_ns between _token_ns and pglimit.max_window_ns()
@@ -33,9 +34,10 @@ begin
     end if;
     said := pglimit.transaction_settings(null, relaxed);
     said := pglimit.token_bucket_lock(_key, _limiter, _token_ns);
-    select array[t.full_ns, t.token_ns, t.at_ns, coalesce(t.leased_ns, 0), coalesce(t.until_ns, 0)] into seen
-    from pglimit.token_bucket t where t.key = _key and t.limiter = _limiter;
+    select array[t.full_ns, t.token_ns, t.at_ns, coalesce(t.leased_ns, 0), coalesce(t.until_ns, 0)], t.paused_ns
+    into seen, left_ns from pglimit.token_bucket t where t.key = _key and t.limiter = _limiter;
     now_ns := pglimit.clock_ns();
+    left_ns := greatest(0, left_ns - greatest(seen[3], now_ns));
     bucket := case when seen[3] > now_ns + pglimit.step_ns() and (seen[4] > 0 or seen[5] = 0) then pglimit.token_bucket_read(seen, now_ns, seen[2]) else seen end;
     if settle_tokens > 0 and bucket[5] = settle_until_ns and settle_until_ns > now_ns
         and settle_tokens::numeric * bucket[2] <= bucket[4] then
@@ -46,7 +48,7 @@ begin
     end if;
     asked := pglimit.token_bucket_read(bucket, now_ns, _token_ns);
     asked[5] := case when asked[4] > 0 then asked[5] else now_ns + ttl_ns end;
-    if asked[5] - now_ns >= ttl_ns / 5 then
+    if asked[5] - now_ns >= ttl_ns / 5 and left_ns = 0 then
         granted := least(want, greatest(0, pglimit.tokens_there(asked[1], now_ns, _token_ns, greatest(0, _window_ns - asked[4]))) / share);
     end if;
     if granted > 0 then
@@ -55,9 +57,11 @@ begin
     end if;
     if bucket <> seen then -- if there was nothing to settle and nothing is granted, nothing has changed
         update pglimit.token_bucket t
-        set full_ns = bucket[1], token_ns = bucket[2], at_ns = bucket[3], leased_ns = nullif(bucket[4], 0), until_ns = nullif(bucket[5], 0), padding = null
+        set full_ns = bucket[1], token_ns = bucket[2], at_ns = bucket[3], leased_ns = nullif(bucket[4], 0), until_ns = nullif(bucket[5], 0), padding = null,
+            paused_ns = case when left_ns > 0 then t.paused_ns - greatest(0, seen[3] - bucket[3]) end
         where t.key = _key and t.limiter = _limiter;
     end if;
-    return array[now_ns, granted] || bucket;
+    return array[now_ns, granted] || case when left_ns > 0
+        then pglimit.token_bucket_paused(bucket, left_ns, now_ns, _token_ns, _window_ns, null) else bucket end;
 end
 $$;

@@ -11,7 +11,7 @@
 --     token_bucket_take_many. A transaction of several calls must keep to an order by itself.
 --   - What a row means to a call with another price, or after the clock stepped back: see token_bucket_read.
 --
--- 1. The usual case is one update: of a row with the same price, no lease, and enough for all. A row that does not
+-- 1. The usual case is one update: of a row with the same price, no lease, no pause, and enough for all. A row that does not
 --    have enough is not locked. If another call has changed the row while this one waited for it, Postgres checks it
 --    again.
 -- 2. A look may show that there is no row, which is inserted; that tokens are lacking, which is a denial; or that there
@@ -57,7 +57,7 @@ begin
         where t.key = _key and t.limiter = _limiter
             and t.token_ns = _token_ns and t.until_ns is not distinct from ends_ns
             and want <= pglimit.tokens_there(t.full_ns, greatest(t.at_ns, from_ns), _token_ns, _window_ns)
-            and t.at_ns <= now_ns + pglimit.step_ns()
+            and t.at_ns <= now_ns + pglimit.step_ns() and coalesce(t.paused_ns, 0) <= now_ns
             -- Checked again after a wait:
             and pglimit.clock_ns() - now_ns between -pglimit.step_ns() and pglimit.late_ns()
         returning array[t.at_ns, want, t.full_ns, t.token_ns, t.at_ns, 0, coalesce(ends_ns, 0)] into taken;
@@ -65,7 +65,7 @@ begin
         lock table pglimit.token_bucket in row exclusive mode; -- before the read
     end if;
     if taken is null and ahead_ns = 0 then
-        select array[t.full_ns, t.token_ns, t.at_ns, t.until_ns] into seen
+        select array[t.full_ns, t.token_ns, t.at_ns, t.until_ns, t.paused_ns] into seen
         from pglimit.token_bucket t where t.key = _key and t.limiter = _limiter;
         now_ns := pglimit.clock_ns(); -- behind the look: compared with an older time, a new row would be ahead
         ends_ns := pglimit.window_end_ns(_calendar, now_ns); -- again: the clock may have stepped back
@@ -73,6 +73,7 @@ begin
         there := case
             when seen is null then _window_ns / nullif(_token_ns, 0)
             when seen[2] = _token_ns and seen[4] is not distinct from ends_ns and seen[3] <= now_ns + pglimit.step_ns()
+                and coalesce(seen[5], 0) <= now_ns
                 then pglimit.tokens_there(seen[1], greatest(seen[3], from_ns), _token_ns, _window_ns)
         end;
         if _key is not null and _limiter is not null and _token_ns > 0 and there is not null
@@ -92,6 +93,7 @@ begin
                     at_ns = greatest(t.at_ns, now_ns), padding = null
                 where t.key = _key and t.limiter = _limiter and t.token_ns = _token_ns
                     and t.until_ns is not distinct from ends_ns and t.full_ns = seen[1] and t.at_ns = seen[3]
+                    and coalesce(t.paused_ns, 0) <= now_ns
                 returning array[t.at_ns, there, t.full_ns, t.token_ns, t.at_ns, 0, coalesce(ends_ns, 0)] into taken;
             end if;
         end if;

@@ -1,8 +1,8 @@
 -- Takes from many buckets in one call. Each of its steps is as of one reading of the clock, or as of the last write of
 -- a row if that is later.
 --
--- 1. The usual case is one update, in the order of the keys, of the rows with the same price, no lease, and enough
---    for all that is asked. A row that does not have enough is not locked, and what is locked is checked again after a
+-- 1. The usual case is one update, in the order of the keys, of the rows with the same price, no lease, no pause, and
+--    enough for all that is asked. A row that does not have enough is not locked, and what is locked is checked again after a
 --    wait. With groups (lasts), it updates nothing unless a look of the same statement finds that all rows are so.
 -- 2. A look inserts rows that are missing, if there is enough for all that is asked, and denies where tokens are
 --    lacking for the one request of a bucket. Not with groups, nor for one bucket. (3 can do that too, but takes half
@@ -54,6 +54,7 @@ begin
             from asked k
             where t.key = any (array[k.key]) and t.limiter between k.limiter and k.limiter and t.token_ns = k.token_ns
                 and t.until_ns is not distinct from k.ends_ns and t.at_ns <= pglimit.clock_ns() + pglimit.step_ns()
+                and coalesce(t.paused_ns, 0) <= now_ns
                 and k.ask between 1 and pglimit.tokens_there(
                     t.full_ns, greatest(t.at_ns, k.from_ns), k.token_ns, k.window_ns)
                 and (lasts is null or n = (
@@ -62,7 +63,7 @@ begin
                     join pglimit.token_bucket t
                         on t.key = any (array[k.key]) and t.limiter between k.limiter and k.limiter
                     where t.token_ns = k.token_ns and t.until_ns is not distinct from k.ends_ns
-                        and t.at_ns <= now_ns + pglimit.step_ns()
+                        and t.at_ns <= now_ns + pglimit.step_ns() and coalesce(t.paused_ns, 0) <= now_ns
                         and k.ask between 1 and pglimit.tokens_there(
                             t.full_ns, greatest(t.at_ns, k.from_ns), k.token_ns, k.window_ns)
                 ))
@@ -101,7 +102,7 @@ begin
             left join pglimit.token_bucket t on t.key = any (array[k.key]) and t.limiter between k.limiter and k.limiter
             where t.key is null and k.key is not null and k.ask between 1 and k.window_ns / k.token_ns
                 or wants is null and t.token_ns = k.token_ns and t.until_ns is not distinct from k.ends_ns
-                and t.at_ns <= pglimit.clock_ns() + pglimit.step_ns()
+                and t.at_ns <= pglimit.clock_ns() + pglimit.step_ns() and coalesce(t.paused_ns, 0) <= now_ns
                 and k.ask > pglimit.tokens_there(t.full_ns, greatest(t.at_ns, k.from_ns), k.token_ns, k.window_ns)
         ), inserts as (
             insert into pglimit.token_bucket (key, limiter, full_ns, token_ns, at_ns, until_ns)

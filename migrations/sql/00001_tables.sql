@@ -28,6 +28,7 @@ create table pglimit.token_bucket (
     at_ns     pglimit.nanoseconds not null, -- the date of the last grant, settlement of a lease, or correction
     leased_ns pglimit.nanoseconds, -- the part of the window that leases set aside until until_ns; null: there is none
     until_ns  pglimit.nanoseconds,
+    paused_ns pglimit.nanoseconds, -- nothing is granted before; null: it never was paused, or is no more
     -- A row is inserted with 39 spaces that its first update removes, which leaves space in the page for later versions
     -- of its rows. (If only fillfactor leaves space, Postgres prunes the page at each update.)
     padding   text collate "C" default '                                       ',

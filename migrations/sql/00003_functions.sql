@@ -825,6 +825,30 @@ create or replace function pglimit.token_bucket_ahead(b bigint[], now_ns bigint)
 language sql immutable parallel safe
 return b[3] > now_ns + case when b[4] = 0 and b[5] > 0 then pglimit.window_step_ns() else pglimit.step_ns() end;
 
+-- +goose StatementBegin
+-- Returns what a row of token_bucket means to a caller while it is paused for another left_ns: to token_bucket_read's
+-- result, that there is one token at the end of the pause, or later, if the bucket owes more, and the others come back
+-- behind it. So what is taken ahead is due behind the pause, one token after another. Of a calendar window nothing is
+-- there until the end of the pause, or of the window, if all is used.
+--
+-- The other parameters: as for token_bucket_read. window_ns: of a burst.
+create or replace function pglimit.token_bucket_paused(
+    b bigint[], left_ns bigint, now_ns bigint, token_ns bigint, window_ns bigint, ends_ns bigint
+) returns bigint[]
+language plpgsql immutable parallel safe set search_path = '' as $$
+begin
+    b := pglimit.token_bucket_read(b, now_ns, token_ns, ends_ns);
+    if ends_ns is null then
+        b[1] := greatest(b[1], least(9223372036854775807, b[3]::numeric + left_ns + window_ns - token_ns));
+    elsif b[1] - b[5] < window_ns or b[5] <= b[3] + left_ns then
+        b[5] := b[3] + left_ns;
+        b[1] := least(9223372036854775807, b[5]::numeric + window_ns);
+    end if;
+    return b;
+end
+$$;
+-- +goose StatementEnd
+
 -- Returns the seven numbers of token_bucket_take. b: the row after the call, as for token_bucket_read. granted: the
 -- tokens that the call took. The decision is dated no earlier than the grants that it counts, unless the clock has
 -- stepped back since. A bucket's row is told to a caller with a calendar as it means in that window.
@@ -854,18 +878,27 @@ create or replace function pglimit.token_bucket_seen(
 language plpgsql set search_path = '' as $$
 declare
     b bigint[];
+    left_ns bigint; -- of a pause
+    ahead boolean;
     now_ns bigint;
     ends_ns bigint; -- of the window of the calendar
     news bigint[]; -- what the row means now
     denied boolean;
 begin
-    select array[t.full_ns, t.token_ns, t.at_ns, coalesce(t.leased_ns, 0), coalesce(t.until_ns, 0)] into b
+    select array[t.full_ns, t.token_ns, t.at_ns, coalesce(t.leased_ns, 0), coalesce(t.until_ns, 0)], t.paused_ns
+    into b, left_ns
     from pglimit.token_bucket t where t.key = _key and t.limiter = _limiter;
     now_ns := pglimit.clock_ns(); -- behind the look, see token_bucket_take
     ends_ns := pglimit.window_end_ns(_calendar, now_ns); -- without a row too: a time zone that is none is an error
     b := coalesce(b, '{0,0,0,0,0}');
+    ahead := pglimit.token_bucket_ahead(b, now_ns);
+    left_ns := left_ns - greatest(b[3], now_ns);
+    if left_ns > 0 then
+        ahead := b[3] > now_ns + pglimit.step_ns();
+        b := pglimit.token_bucket_paused(b, left_ns, now_ns, _token_ns, _window_ns, ends_ns);
+    end if;
     news := pglimit.token_bucket_read(b, now_ns, _token_ns, ends_ns);
-    denied := not (pglimit.token_bucket_ahead(b, now_ns) and pglimit.writable()) and unit > pglimit.tokens_there(
+    denied := not (ahead and pglimit.writable()) and unit > pglimit.tokens_there(
         news[1], case when ends_ns is null then news[3] else news[5] end, _token_ns, greatest(0, _window_ns - news[4]));
     b := pglimit.token_bucket_told(b, case when denied then 0 end, now_ns, _token_ns, ends_ns);
     return case when denied then b else now_ns || b[2:] end; -- only a decision is dated after the grants that it counts
@@ -920,14 +953,14 @@ end;
 -- +goose StatementEnd
 
 -- +goose StatementBegin
--- Reads rows of token_bucket: five numbers each, as for token_bucket_read. Zeros: there is none, or the key is null.
+-- Reads rows of token_bucket: five numbers each, as for token_bucket_read, and paused_ns (0: null). Zeros: there is none, or the key is null.
 -- Locks nothing. _keys, _limiters: as for token_bucket_decide.
 create or replace function pglimit.token_bucket_rows(_keys text[], _limiters text[]) returns bigint[]
 language plpgsql set search_path = '' set plan_cache_mode = force_generic_plan as $$
 begin
     return array(
         select array[coalesce(t.full_ns, 0), coalesce(t.token_ns, 0), coalesce(t.at_ns, 0), coalesce(t.leased_ns, 0),
-            coalesce(t.until_ns, 0)]
+            coalesce(t.until_ns, 0), coalesce(t.paused_ns, 0)]
         from pglimit.token_bucket_asked(_keys, _limiters, null, null, null, null) k
         left join pglimit.token_bucket t on t.key = any (array[k.key]) and t.limiter between k.limiter and k.limiter);
 end
@@ -989,6 +1022,7 @@ declare
     ends_ns bigint[]; -- of the windows of the calendars
     -- Of each bucket:
     rows bigint[]; -- the row as it was seen, then as it is written: see token_bucket_rows
+    pauses_ns bigint[]; -- how long it is paused
     fulls_ns bigint[]; -- when it is full again, with what is taken
     froms_ns bigint[]; -- see tokens_there
     rooms_ns bigint[]; -- the window, less what is leased
@@ -1015,7 +1049,13 @@ begin
         ends_ns := pglimit.window_ends_ns(_calendars, now_ns);
         i := 1;
         foreach b slice 1 in array rows loop
-            b := pglimit.token_bucket_read(b, now_ns, _tokens_ns[i], ends_ns[least(i, cardinality(ends_ns))]);
+            pauses_ns[i] := greatest(0, b[6] - greatest(b[3], now_ns));
+            if pauses_ns[i] > 0 then
+                b := pglimit.token_bucket_paused(b, pauses_ns[i], now_ns, _tokens_ns[i], _windows_ns[i],
+                    ends_ns[least(i, cardinality(ends_ns))]);
+            else
+                b := pglimit.token_bucket_read(b, now_ns, _tokens_ns[i], ends_ns[least(i, cardinality(ends_ns))]);
+            end if;
             fulls_ns[i] := b[1];
             froms_ns[i] := case when b[4] = 0 and b[5] > 0 then b[5] else b[3] end;
             rooms_ns[i] := _windows_ns[i] - b[4];
@@ -1068,10 +1108,11 @@ begin
         for i in 1 .. n loop
             continue when not asked[i];
             b := array[rows[i][1], rows[i][2], rows[i][3], rows[i][4], rows[i][5]];
-            continue when granted[i] = 0 and not (pglimit.token_bucket_ahead(b, now_ns) and pglimit.writable());
+            continue when granted[i] = 0 and not (pglimit.writable() and (pglimit.token_bucket_ahead(b, now_ns)
+                or pauses_ns[i] > 0 and b[3] > now_ns + pglimit.step_ns()));
             if granted[i] > 0 or b[4] = 0 and b[5] > 0 then
                 b := pglimit.token_bucket_read(b, now_ns, _tokens_ns[i], ends_ns[least(i, cardinality(ends_ns))]);
-                b[1] := fulls_ns[i];
+                b[1] := case when granted[i] > 0 then fulls_ns[i] else b[1] end; -- a paused window reads otherwise
             else -- the clock has stepped back: a bucket's row keeps its price
                 b := pglimit.token_bucket_read(b, now_ns, b[2]);
             end if;
@@ -1084,10 +1125,12 @@ begin
             else
                 update pglimit.token_bucket t
                 set full_ns = b[1], token_ns = b[2], at_ns = b[3],
-                    leased_ns = nullif(b[4], 0), until_ns = nullif(b[5], 0), padding = null
+                    leased_ns = nullif(b[4], 0), until_ns = nullif(b[5], 0), padding = null,
+                    paused_ns = case when pauses_ns[i] > 0 then b[3] + pauses_ns[i] end
                 where t.key = _keys[i] and t.limiter = _limiters[i] -- and it is as it was seen
-                    and array[t.full_ns, t.token_ns, t.at_ns, coalesce(t.leased_ns, 0), coalesce(t.until_ns, 0)]
-                        = array[rows[i][1], rows[i][2], rows[i][3], rows[i][4], rows[i][5]];
+                    and array[t.full_ns, t.token_ns, t.at_ns, coalesce(t.leased_ns, 0), coalesce(t.until_ns, 0),
+                        coalesce(t.paused_ns, 0)]
+                        = array[rows[i][1], rows[i][2], rows[i][3], rows[i][4], rows[i][5], rows[i][6]];
             end if;
             complete := complete and found;
             rows[i][1] := b[1]; rows[i][2] := b[2]; rows[i][3] := b[3]; rows[i][4] := b[4]; rows[i][5] := b[5];
@@ -1100,10 +1143,13 @@ begin
         end loop;
     end loop;
     buckets := array(
-        select x || pglimit.token_bucket_told(
-            array[rows[x][1], rows[x][2], rows[x][3], rows[x][4], rows[x][5]], granted[x], now_ns,
-            _tokens_ns[x], ends_ns[least(x, cardinality(ends_ns))])
-        from generate_series(1, n) x where _keys[x] is not null);
+        select x || pglimit.token_bucket_told(case when pauses_ns[x] > 0 and granted[x] = 0
+                then pglimit.token_bucket_paused(r."row", pauses_ns[x], now_ns, _tokens_ns[x], _windows_ns[x], e.ends_ns)
+                else r."row" end, granted[x], now_ns, _tokens_ns[x], e.ends_ns)
+        from generate_series(1, n) x
+        cross join lateral (select array[rows[x][1], rows[x][2], rows[x][3], rows[x][4], rows[x][5]] as "row") r
+        cross join lateral (select ends_ns[least(x, cardinality(ends_ns))] as ends_ns) e
+        where _keys[x] is not null);
 end
 $$;
 -- +goose StatementEnd
@@ -1139,7 +1185,7 @@ return concat(
 --     token_bucket_take_many. A transaction of several calls must keep to an order by itself.
 --   - What a row means to a call with another price, or after the clock stepped back: see token_bucket_read.
 --
--- 1. The usual case is one update: of a row with the same price, no lease, and enough for all. A row that does not
+-- 1. The usual case is one update: of a row with the same price, no lease, no pause, and enough for all. A row that does not
 --    have enough is not locked. If another call has changed the row while this one waited for it, Postgres checks it
 --    again.
 -- 2. A look may show that there is no row, which is inserted; that tokens are lacking, which is a denial; or that there
@@ -1185,7 +1231,7 @@ begin
         where t.key = _key and t.limiter = _limiter
             and t.token_ns = _token_ns and t.until_ns is not distinct from ends_ns
             and want <= pglimit.tokens_there(t.full_ns, greatest(t.at_ns, from_ns), _token_ns, _window_ns)
-            and t.at_ns <= now_ns + pglimit.step_ns()
+            and t.at_ns <= now_ns + pglimit.step_ns() and coalesce(t.paused_ns, 0) <= now_ns
             -- Checked again after a wait:
             and pglimit.clock_ns() - now_ns between -pglimit.step_ns() and pglimit.late_ns()
         returning array[t.at_ns, want, t.full_ns, t.token_ns, t.at_ns, 0, coalesce(ends_ns, 0)] into taken;
@@ -1193,7 +1239,7 @@ begin
         lock table pglimit.token_bucket in row exclusive mode; -- before the read
     end if;
     if taken is null and ahead_ns = 0 then
-        select array[t.full_ns, t.token_ns, t.at_ns, t.until_ns] into seen
+        select array[t.full_ns, t.token_ns, t.at_ns, t.until_ns, t.paused_ns] into seen
         from pglimit.token_bucket t where t.key = _key and t.limiter = _limiter;
         now_ns := pglimit.clock_ns(); -- behind the look: compared with an older time, a new row would be ahead
         ends_ns := pglimit.window_end_ns(_calendar, now_ns); -- again: the clock may have stepped back
@@ -1201,6 +1247,7 @@ begin
         there := case
             when seen is null then _window_ns / nullif(_token_ns, 0)
             when seen[2] = _token_ns and seen[4] is not distinct from ends_ns and seen[3] <= now_ns + pglimit.step_ns()
+                and coalesce(seen[5], 0) <= now_ns
                 then pglimit.tokens_there(seen[1], greatest(seen[3], from_ns), _token_ns, _window_ns)
         end;
         if _key is not null and _limiter is not null and _token_ns > 0 and there is not null
@@ -1220,6 +1267,7 @@ begin
                     at_ns = greatest(t.at_ns, now_ns), padding = null
                 where t.key = _key and t.limiter = _limiter and t.token_ns = _token_ns
                     and t.until_ns is not distinct from ends_ns and t.full_ns = seen[1] and t.at_ns = seen[3]
+                    and coalesce(t.paused_ns, 0) <= now_ns
                 returning array[t.at_ns, there, t.full_ns, t.token_ns, t.at_ns, 0, coalesce(ends_ns, 0)] into taken;
             end if;
         end if;
@@ -1403,19 +1451,21 @@ select
     ceil(b.leased_ns / b.token_ns)::bigint as tokens_leased,
     case when not b.in_window then trim_scale(b.token_ns / 1000000000.0) end as seconds_per_token,
     to_timestamp(b.at_ns / 1000000000.0) as last_taken_at,
-    to_timestamp((case when b.in_window then b.until_ns when b.leased_ns > 0 then greatest(b.full_ns, b.until_ns) + b.leased_ns else b.full_ns end - greatest(0, b.ahead_ns - b.now_ns)) / 1000000000.0) as full_at
+    to_timestamp((case when b.in_window then b.until_ns when b.leased_ns > 0 then greatest(b.full_ns, b.until_ns) + b.leased_ns else b.full_ns end - greatest(0, b.ahead_ns - b.now_ns)) / 1000000000.0) as full_at,
+    case when b.paused_ns > greatest(b.now_ns, b.at_ns)
+        then to_timestamp((b.paused_ns - greatest(0, b.ahead_ns - b.now_ns)) / 1000000000.0) end as paused_until
 from (
-    select strategy, key, limiter, token_ns, at_ns, until_ns, now_ns, leased_ns is null and until_ns is not null as in_window,
+    select strategy, key, limiter, token_ns, at_ns, until_ns, paused_ns, now_ns, leased_ns is null and until_ns is not null as in_window,
         case when leased_ns > 0 and until_ns <= now_ns then greatest(full_ns, until_ns)::numeric + leased_ns else full_ns end as full_ns,
         case when leased_ns > 0 and until_ns > now_ns then leased_ns::numeric else 0 end as leased_ns,
         case when at_ns > now_ns + pglimit.step_ns() then at_ns else 0 end as ahead_ns
     from (select pglimit.clock_ns() as now_ns offset 0) clock
     cross join (
-        select 'token_bucket' as strategy, key, limiter, full_ns, token_ns, at_ns, leased_ns, until_ns from pglimit.token_bucket
+        select 'token_bucket' as strategy, key, limiter, full_ns, token_ns, at_ns, leased_ns, until_ns, paused_ns from pglimit.token_bucket
         union all
-        select 'upsert', key, limiter, full_ns, token_ns, at_ns, null, null from pglimit.upsert
+        select 'upsert', key, limiter, full_ns, token_ns, at_ns, null, null, null from pglimit.upsert
         union all
-        select 'for_update_nowait', key, limiter, full_ns, token_ns, at_ns, null, null from pglimit.for_update_nowait
+        select 'for_update_nowait', key, limiter, full_ns, token_ns, at_ns, null, null, null from pglimit.for_update_nowait
     ) t
 ) b;
 comment on view pglimit.buckets is 'One row per bucket that was taken from and not swept since; a bucket without a row is full. exclusion_range has its own: pglimit.ranges';
@@ -1501,17 +1551,17 @@ cross join unnest(p.holders, p.tokens, p.weights, p.since_ns, p.until_ns) h (hol
 where h.until_ns - p.step_ns > p.now_ns;
 
 -- +goose StatementBegin
--- Looks at a bucket and at the block of its key. Locks nothing. _token_ns and _calendar: as for token_bucket_take.
+-- Looks at a bucket and at the block of its key. Locks nothing. The parameters: as for token_bucket_take.
 --
 -- taken: the seven numbers of token_bucket_take, of which none were granted. blocked_ns: for how long the key is
 -- blocked (0: it is not).
 create or replace function pglimit.token_bucket_look(
-    _key text, _limiter text, _token_ns bigint, _calendar text default null, out taken bigint[], out blocked_ns bigint
+    _key text, _limiter text, _token_ns bigint, _window_ns bigint, _calendar text default null, out taken bigint[], out blocked_ns bigint
 )
 language plpgsql set search_path = '' set enable_seqscan = off set jit = off
 set row_security = off as $$ -- an error is better than rows that are not seen
 begin
-    taken := pglimit.token_bucket_seen(_key, _limiter, _token_ns, null, null, _calendar);
+    taken := pglimit.token_bucket_seen(_key, _limiter, _token_ns, _window_ns, null, _calendar);
     taken[2] := 0;
     blocked_ns := coalesce((
         select pglimit.token_bucket_blocked_ns(t.until_ns, t.at_ns, taken[1])
@@ -1545,7 +1595,7 @@ begin
         end if;
     end if;
     asked := pglimit.request_ns(limiter, key, limit_text collate "C", n, tokens, period, burst);
-    looked := pglimit.token_bucket_look(_key, _limiter, asked.token_ns, asked.calendar);
+    looked := pglimit.token_bucket_look(_key, _limiter, asked.token_ns, asked.window_ns, asked.calendar);
     select d.remaining >= n and looked.blocked_ns = 0, d.granted, d.remaining, d.retry_after, d.reset_after, d.at
     into allowed, granted, remaining, retry_after, reset_after, at
     from pglimit.token_bucket_decision(looked.taken, looked.blocked_ns, n, asked.token_ns, asked.window_ns, asked.calendar) d;
@@ -1868,6 +1918,85 @@ create or replace function pglimit.ns_of("time" timestamptz) returns bigint
 language sql immutable parallel safe return (extract(epoch from "time") * 1000000)::bigint * 1000;
 
 -- +goose StatementBegin
+-- Lets nobody take tokens of a bucket for as long as for_ns (ten years at most) from now on, whatever limit he has:
+-- see token_bucket_paused. A pause that lasts longer stays as it is; pglimit.reset ends it. What was taken before and is due
+-- in the pause stays taken: who waits for it looks at paused_ns when it is due, gives it back, and takes again.
+--
+-- Waits for any call that holds the row, locks it (inserts it if it is missing), and only then reads the clock. The
+-- other parameters: as for token_bucket_take. Returns for how long, in nanoseconds, others may still grant out of their
+-- leases (0: there are none).
+create or replace function pglimit.token_bucket_pause(
+    _key text, _limiter text, _token_ns bigint, _window_ns bigint, for_ns bigint,
+    _calendar text default null, relaxed boolean default false
+) returns bigint
+language plpgsql set search_path = '' set enable_seqscan = off set jit = off as $$
+declare
+    seen bigint[]; -- the row, as of token_bucket_rows
+    b bigint[];
+    now_ns bigint;
+    said text;
+begin
+    if (pglimit.token_bucket_valid_one(_key, _limiter, _token_ns, _window_ns, 1, 1)
+        and for_ns between 1 and 3650 * 86400000000000) is not true then
+        raise exception 'token_bucket_pause: for_ns %, token_ns %, window_ns %', for_ns, _token_ns, _window_ns
+            using errcode = 'invalid_parameter_value';
+    end if;
+    said := pglimit.transaction_settings(null, relaxed);
+    said := pglimit.token_bucket_lock(_key, _limiter, _token_ns);
+    seen := pglimit.token_bucket_rows(array[_key], array[_limiter]);
+    seen := array(select unnest(seen));
+    now_ns := pglimit.clock_ns();
+    for_ns := greatest(for_ns, seen[6] - greatest(seen[3], now_ns));
+    if _calendar is null then
+        b := pglimit.token_bucket_paused(seen, for_ns, now_ns, _token_ns, _window_ns, null);
+    else
+        b := pglimit.token_bucket_read(seen, now_ns, _token_ns, pglimit.window_end_ns(_calendar, now_ns));
+    end if;
+    update pglimit.token_bucket t
+    set full_ns = b[1], token_ns = b[2], at_ns = b[3], leased_ns = nullif(b[4], 0), until_ns = nullif(b[5], 0),
+        padding = null, paused_ns = b[3] + for_ns
+    where t.key = _key and t.limiter = _limiter;
+    return case when seen[4] > 0 then greatest(0, seen[5] - greatest(seen[3], now_ns)) else 0 end;
+end
+$$;
+-- +goose StatementEnd
+
+-- +goose StatementBegin
+-- Lets nobody take tokens of a bucket before a time, whatever limit he has: for a service that protects somebody else's
+-- API, which has said when it may be called again. For programs in any language:
+--
+--     select pglimit.pause('partner', 'api.example.com', now() + interval '30 seconds');
+--
+-- At that time there is one token, and the others come back behind it. Whoever may wait longer takes ahead. A pause that
+-- lasts longer stays as it is, so this can only extend it; pglimit.reset ends it. limiter, key and limit_text: as for
+-- pglimit.allow. Waits for any call that holds the row, and locks it until the transaction ends.
+--
+-- Returns for how long processes may still grant out of leases of the bucket; usually zero. A time that has passed does
+-- nothing. Fails with SQLSTATE 22023 if an argument is nonsense, or there is no limit.
+create or replace function pglimit.pause(
+    limiter text, key text, until timestamptz, limit_text text default null
+) returns interval
+language plpgsql set search_path = '' as $$
+declare
+    _key constant text collate "default" := pause.key; -- whatever the caller's collation is
+    _limiter constant text collate "default" := pause.limiter;
+    for_s constant numeric := extract(epoch from until) - pglimit.clock_ns() / 1000000000.0;
+    asked record;
+begin
+    if (for_s < 3650 * 86400) is not true then
+        raise exception 'pglimit: until is %: it must be a time in the next ten years', coalesce(until::text, 'null')
+            using errcode = 'invalid_parameter_value', hint = 'Nothing is paused.';
+    end if;
+    limit_text := coalesce(limit_text, (select r.live from pglimit.rule_of(limiter collate "C", key collate "C", 1) r), '1/s');
+    asked := pglimit.request_ns(limiter, key, limit_text collate "C", 1, null, null, null);
+    return case when for_s <= 0 then interval '0' else
+        ceil(pglimit.token_bucket_pause(_key, _limiter, asked.token_ns, asked.window_ns, ceil(for_s * 1000000000)::bigint, asked.calendar)
+            / 1000.0)::double precision * interval '1 microsecond' end;
+end
+$$;
+-- +goose StatementEnd
+
+-- +goose StatementBegin
 -- Fills a bucket by deleting its row: no row means full. Deletes the row of the key's denials, too, which ends its
 -- block. limiter and key: as for pglimit.allow. Waits for any call that holds a row, and locks it until the
 -- transaction ends. Filling a full bucket does nothing.
@@ -2051,6 +2180,7 @@ declare
     seen bigint[];
     bucket bigint[];
     said text;
+    left_ns bigint; -- of a pause
     asked bigint[]; -- the bucket at the price of the new lease
 begin
     if (_key is not null and _limiter is not null and want >= 0 and share > 0 and ttl_ns between 1 and 86400000000000 and _token_ns > 0 and _window_ns between _token_ns and pglimit.max_window_ns()
@@ -2059,9 +2189,10 @@ begin
     end if;
     said := pglimit.transaction_settings(null, relaxed);
     said := pglimit.token_bucket_lock(_key, _limiter, _token_ns);
-    select array[t.full_ns, t.token_ns, t.at_ns, coalesce(t.leased_ns, 0), coalesce(t.until_ns, 0)] into seen
-    from pglimit.token_bucket t where t.key = _key and t.limiter = _limiter;
+    select array[t.full_ns, t.token_ns, t.at_ns, coalesce(t.leased_ns, 0), coalesce(t.until_ns, 0)], t.paused_ns
+    into seen, left_ns from pglimit.token_bucket t where t.key = _key and t.limiter = _limiter;
     now_ns := pglimit.clock_ns();
+    left_ns := greatest(0, left_ns - greatest(seen[3], now_ns));
     bucket := case when seen[3] > now_ns + pglimit.step_ns() and (seen[4] > 0 or seen[5] = 0) then pglimit.token_bucket_read(seen, now_ns, seen[2]) else seen end;
     if settle_tokens > 0 and bucket[5] = settle_until_ns and settle_until_ns > now_ns
         and settle_tokens::numeric * bucket[2] <= bucket[4] then
@@ -2072,7 +2203,7 @@ begin
     end if;
     asked := pglimit.token_bucket_read(bucket, now_ns, _token_ns);
     asked[5] := case when asked[4] > 0 then asked[5] else now_ns + ttl_ns end;
-    if asked[5] - now_ns >= ttl_ns / 5 then
+    if asked[5] - now_ns >= ttl_ns / 5 and left_ns = 0 then
         granted := least(want, greatest(0, pglimit.tokens_there(asked[1], now_ns, _token_ns, greatest(0, _window_ns - asked[4]))) / share);
     end if;
     if granted > 0 then
@@ -2081,10 +2212,12 @@ begin
     end if;
     if bucket <> seen then -- if there was nothing to settle and nothing is granted, nothing has changed
         update pglimit.token_bucket t
-        set full_ns = bucket[1], token_ns = bucket[2], at_ns = bucket[3], leased_ns = nullif(bucket[4], 0), until_ns = nullif(bucket[5], 0), padding = null
+        set full_ns = bucket[1], token_ns = bucket[2], at_ns = bucket[3], leased_ns = nullif(bucket[4], 0), until_ns = nullif(bucket[5], 0), padding = null,
+            paused_ns = case when left_ns > 0 then t.paused_ns - greatest(0, seen[3] - bucket[3]) end
         where t.key = _key and t.limiter = _limiter;
     end if;
-    return array[now_ns, granted] || bucket;
+    return array[now_ns, granted] || case when left_ns > 0
+        then pglimit.token_bucket_paused(bucket, left_ns, now_ns, _token_ns, _window_ns, null) else bucket end;
 end
 $$;
 -- +goose StatementEnd
@@ -2117,8 +2250,8 @@ $$;
 -- Takes from many buckets in one call. Each of its steps is as of one reading of the clock, or as of the last write of
 -- a row if that is later.
 --
--- 1. The usual case is one update, in the order of the keys, of the rows with the same price, no lease, and enough
---    for all that is asked. A row that does not have enough is not locked, and what is locked is checked again after a
+-- 1. The usual case is one update, in the order of the keys, of the rows with the same price, no lease, no pause, and
+--    enough for all that is asked. A row that does not have enough is not locked, and what is locked is checked again after a
 --    wait. With groups (lasts), it updates nothing unless a look of the same statement finds that all rows are so.
 -- 2. A look inserts rows that are missing, if there is enough for all that is asked, and denies where tokens are
 --    lacking for the one request of a bucket. Not with groups, nor for one bucket. (3 can do that too, but takes half
@@ -2170,6 +2303,7 @@ begin
             from asked k
             where t.key = any (array[k.key]) and t.limiter between k.limiter and k.limiter and t.token_ns = k.token_ns
                 and t.until_ns is not distinct from k.ends_ns and t.at_ns <= pglimit.clock_ns() + pglimit.step_ns()
+                and coalesce(t.paused_ns, 0) <= now_ns
                 and k.ask between 1 and pglimit.tokens_there(
                     t.full_ns, greatest(t.at_ns, k.from_ns), k.token_ns, k.window_ns)
                 and (lasts is null or n = (
@@ -2178,7 +2312,7 @@ begin
                     join pglimit.token_bucket t
                         on t.key = any (array[k.key]) and t.limiter between k.limiter and k.limiter
                     where t.token_ns = k.token_ns and t.until_ns is not distinct from k.ends_ns
-                        and t.at_ns <= now_ns + pglimit.step_ns()
+                        and t.at_ns <= now_ns + pglimit.step_ns() and coalesce(t.paused_ns, 0) <= now_ns
                         and k.ask between 1 and pglimit.tokens_there(
                             t.full_ns, greatest(t.at_ns, k.from_ns), k.token_ns, k.window_ns)
                 ))
@@ -2217,7 +2351,7 @@ begin
             left join pglimit.token_bucket t on t.key = any (array[k.key]) and t.limiter between k.limiter and k.limiter
             where t.key is null and k.key is not null and k.ask between 1 and k.window_ns / k.token_ns
                 or wants is null and t.token_ns = k.token_ns and t.until_ns is not distinct from k.ends_ns
-                and t.at_ns <= pglimit.clock_ns() + pglimit.step_ns()
+                and t.at_ns <= pglimit.clock_ns() + pglimit.step_ns() and coalesce(t.paused_ns, 0) <= now_ns
                 and k.ask > pglimit.tokens_there(t.full_ns, greatest(t.at_ns, k.from_ns), k.token_ns, k.window_ns)
         ), inserts as (
             insert into pglimit.token_bucket (key, limiter, full_ns, token_ns, at_ns, until_ns)
@@ -2412,6 +2546,8 @@ drop function pglimit.token_bucket_give_back;
 drop function pglimit.set_limits;
 drop function pglimit.schema_version;
 drop function pglimit.reset;
+drop function pglimit.pause;
+drop function pglimit.token_bucket_pause;
 drop function pglimit.ns_of;
 drop function pglimit.limits_since;
 drop function pglimit.limit_reaches;
@@ -2448,6 +2584,7 @@ drop function pglimit.max_window_ns;
 drop function pglimit.token_bucket_seen;
 drop function pglimit.writable;
 drop function pglimit.token_bucket_told;
+drop function pglimit.token_bucket_paused;
 drop function pglimit.token_bucket_ahead;
 drop function pglimit.token_bucket_lock;
 drop function pglimit.token_bucket_count_denial;

@@ -72,6 +72,20 @@ type Resetter interface {
 	Reset(ctx context.Context, session Session, limiter, key string) error
 }
 
+// Pauser is a [Strategy] that can grant nobody tokens of a bucket for a time.
+type Pauser interface {
+	Strategy
+
+	// Pause grants nobody tokens of the request's bucket, under any limit, before length has passed by the database's
+	// clock; from now on, or from the commit. Then there is one token, and the others come back behind it. A take that
+	// may reserve takes behind it. A pause that lasts longer stays as it is, and Reset ends it. Pause returns for how
+	// long others may still grant out of leases. length is positive, and at most [MaxBlock].
+	Pause(ctx context.Context, session Session, request *Request, length time.Duration) (leased time.Duration, err error)
+
+	// PausedUntil is when the pause ends, or has ended, by the database's clock; a time in 1970, if there was none.
+	PausedUntil(ctx context.Context, session Session, limiter, key string) (time.Time, error)
+}
+
 // Sweeper is a [Strategy] that can remove the rows that it no longer needs.
 type Sweeper interface {
 	Strategy

@@ -116,6 +116,7 @@ func decisions(table *Table) []test {
 		{"LeasesLoseNoToken", leasesLoseNothing},
 		{"AnIDCanBeUsedAgain", onceExpires},
 		{"GroupsReserveAllOrNothing", groupsReserve},
+		{"NobodyIsGrantedInAPause", pauses},
 		{"DenialsFarApartDoNotBlock", blocksWithin},
 		{"EveryDenialCountsUnderLoad", blocksUnderLoad},
 	})

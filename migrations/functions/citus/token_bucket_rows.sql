@@ -6,9 +6,10 @@ declare
     rows bigint[];
 begin
     for i in 1 .. cardinality(_keys) loop
-        select array[t.full_ns, t.token_ns, t.at_ns, coalesce(t.leased_ns, 0), coalesce(t.until_ns, 0)] into b
+        select array[t.full_ns, t.token_ns, t.at_ns, coalesce(t.leased_ns, 0), coalesce(t.until_ns, 0),
+            coalesce(t.paused_ns, 0)] into b
         from pglimit.token_bucket t where t.key = _keys[i] and t.limiter = coalesce(_limiters[i], _limiters[1]);
-        rows := rows || array[coalesce(b, '{0,0,0,0,0}')];
+        rows := rows || array[coalesce(b, '{0,0,0,0,0,0}')];
     end loop;
     return rows;
 end

@@ -3,7 +3,7 @@
 -- Each statement names the keys, so that Citus sends it to their shard as it is. It is planned each time, because Citus
 -- has to see the keys, and has no join, which would double the price of that.
 --
--- 1. The usual case is one update, in the order of the keys, of the rows with that price, no lease, and enough.
+-- 1. The usual case is one update, in the order of the keys, of the rows with that price, no lease, no pause, and enough.
 -- 2. A look denies where that is lacking.
 -- 3. Rows that are missing are inserted.
 --
@@ -34,7 +34,7 @@ begin
             set full_ns = greatest(t.full_ns, t.at_ns, coalesce(ends_ns, now_ns)) + ask * _token_ns, at_ns = greatest(t.at_ns, now_ns), padding = null
             where t.key = any (keys) and t.limiter = _limiter and t.token_ns = _token_ns and t.until_ns is not distinct from ends_ns
                 and ask <= (coalesce(ends_ns, greatest(t.at_ns, now_ns)) + _window_ns - greatest(t.full_ns, coalesce(ends_ns, greatest(t.at_ns, now_ns)))) / _token_ns
-                and t.at_ns <= now_ns + pglimit.step_ns()
+                and t.at_ns <= now_ns + pglimit.step_ns() and coalesce(t.paused_ns, 0) <= now_ns
             returning array[numbers[pg_catalog.width_bucket(t.key, keys)], t.full_ns, t.at_ns, coalesce(ends_ns, 0)] as "row"
         )
         select array_agg(u."row"), count(*) into usual, done from updates u;
@@ -46,14 +46,14 @@ begin
             left_over := array_remove(left_over, _keys[usual[i][1]]); -- it is done
         end loop;
     end if;
-    select array_agg(array[numbers[pg_catalog.width_bucket(t.key, keys)], t.full_ns, t.token_ns, t.at_ns, coalesce(t.until_ns, 0)]) into seen
+    select array_agg(array[numbers[pg_catalog.width_bucket(t.key, keys)], t.full_ns, t.token_ns, t.at_ns, coalesce(t.until_ns, 0), coalesce(t.paused_ns, 0)]) into seen
     from pglimit.token_bucket t where t.key = any (left_over) and t.limiter = _limiter;
     now_ns := pglimit.clock_ns(); -- behind the look: compared with an older time, a new row would be ahead
     ends_ns := pglimit.window_end_ns(_calendar, now_ns);
-    for i in 1 .. coalesce(cardinality(seen) / 5, 0) loop
+    for i in 1 .. coalesce(cardinality(seen) / 6, 0) loop
         left_over := array_remove(left_over, _keys[seen[i][1]]);
         if ask > (coalesce(ends_ns, greatest(seen[i][4], now_ns)) + _window_ns - greatest(seen[i][2], coalesce(ends_ns, greatest(seen[i][4], now_ns)))) / _token_ns
-            and seen[i][3] = _token_ns and seen[i][5] = coalesce(ends_ns, 0) and seen[i][4] <= now_ns + pglimit.step_ns() then
+            and seen[i][3] = _token_ns and seen[i][5] = coalesce(ends_ns, 0) and seen[i][4] <= now_ns + pglimit.step_ns() and seen[i][6] <= now_ns then
             rest := rest || array[array[seen[i][1], greatest(seen[i][4], now_ns), 0, seen[i][2], _token_ns, seen[i][4], 0, seen[i][5]]];
         end if;
     end loop;

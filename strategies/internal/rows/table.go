@@ -30,8 +30,8 @@ type Table struct {
 func NewTable(name string) *Table {
 	fullNS, leasedNS, columns := "full_ns", "0::bigint", "b.full_ns, b.token_ns"
 	switch name {
-	case "token_bucket": // an unsettled lease counts as spent when it expires
-		fullNS = "case when leased_ns > 0::bigint then greatest(full_ns, until_ns) else full_ns end"
+	case "token_bucket": // an unsettled lease counts as spent when it expires; a pause goes on
+		fullNS = "greatest(case when leased_ns > 0::bigint then greatest(full_ns, until_ns) else full_ns end, paused_ns)"
 		leasedNS = "coalesce(leased_ns, 0::bigint)" // subtracted, because a sum could overflow
 	case "token_bucket_answers":
 		fullNS = "until_ns"

@@ -21,6 +21,8 @@ type Bucket struct {
 	// They cannot be taken and are not refilled until Until, when they count as spent.
 	Leased, Until int64
 
+	Paused int64 // nothing can be taken before; 0: it was never paused
+
 	fault fault // set by the tests of this package
 }
 
@@ -84,6 +86,15 @@ func (b *Bucket) Refund(now int64, l Limit, n, grantedAt, delay int64) {
 	}
 }
 
+// Pause lets nothing be taken for so long, or as long as an earlier Pause does. Then there is one token, and the others
+// come back behind it.
+func (b *Bucket) Pause(now int64, l Limit, length int64) {
+	b.redate(now)
+	*b = b.Seen(now, l)
+	b.Paused = max(b.Paused, b.At+length)
+	*b = b.Seen(now, l)
+}
+
 // redate corrects the row if the clock has stepped back since it was written: it is dated now,
 // and the bucket owes now what it owed then. The time between is not credited, because nobody
 // knows how long it was. The corrected row is written even for a denial.
@@ -92,7 +103,7 @@ func (b *Bucket) redate(now int64) {
 		return
 	}
 	ahead := b.At - now
-	b.Full, b.Until, b.At = b.Full-ahead, b.Until-ahead, now
+	b.Full, b.Until, b.Paused, b.At = b.Full-ahead, b.Until-ahead, b.Paused-ahead, now
 	if b.fault == forgetsAtAStep {
 		b.Full = now
 	}
@@ -106,6 +117,9 @@ func (b Bucket) Seen(now int64, l Limit) Bucket {
 	b.expire(now)
 	b.convert(now, l)
 	b.At = max(b.At, now)
+	if b.Paused > b.At {
+		b.Full = max(b.Full, plus(b.Paused, l.Window()-l.Token))
+	}
 	return b
 }
 

@@ -1,0 +1,110 @@
+package pglimit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/pglimit/ratelimit/internal/bucket"
+	"github.com/pglimit/ratelimit/pglimit/internal/queue"
+)
+
+// Pause lets nobody, in any process, take tokens of the key's bucket before a time: for an API that has said when it
+// may be called again. Then there is one token, and the others come back behind it, one after another. Who waits in a
+// Wait or a DoAll moves behind the pause, if that is not too long: when his tokens are due, he looks whether there is
+// one. (If he waits for less than 50 ms, he does not look.) Who must not wait is denied, and RetryAfter says when the
+// pause ends.
+//
+// A Pause that ends earlier than another one changes nothing: it can only extend it. [Limiter.Reset] ends it. A time
+// that has passed does nothing; more than [MaxBlock] ahead is a [*RequestError]. until is a time by this process's clock;
+// as it is a span for Postgres, the two clocks need not agree. Rules that answer without a bucket, such as ActionAllow,
+// go on, and so does OnError.
+//
+// Where processes spend leases of the bucket (see [Config.Leases]), Pause returns when these have ended, or with an
+// error when ctx ends; the bucket is paused all the same. The strategy must be a [Pauser]; else the error satisfies
+// errors.Is(err, [errors.ErrUnsupported]).
+func (l *Limiter) Pause(ctx context.Context, key string, until time.Time) error {
+	strategy, able := l.strategy.(Pauser)
+	if !able {
+		return fmt.Errorf("pglimit: the strategy %s cannot pause a key: %w", l.strategy.Name(), errors.ErrUnsupported)
+	}
+	if left := time.Until(until); left > MaxBlock {
+		return &RequestError{Field: "until", Why: fmt.Sprintf("is in %v: a pause lasts %v at most", left, MaxBlock)}
+	}
+	c := l.newClaim(Request{Key: key, Tokens: 1})
+	if err := l.complete(c, 0, l.ready(ctx), nil); err != nil {
+		return err
+	}
+	request := &c.Requests[0]
+	var leased time.Duration
+	err := l.asCaller(ctx, 1, func(ctx context.Context) error {
+		length := min(bucket.AtMost(time.Until(until)), MaxBlock)
+		if length <= 0 {
+			return nil
+		}
+		defer l.leases.Pause(request.Bucket())() // until it is paused: a lease could be spent in it
+		if err := l.leases.Drop(ctx, request.Bucket()); err != nil {
+			return err
+		}
+		return l.call(ctx, "pause", 0, func(ctx context.Context) error {
+			_, err := l.nodes.at(ctx, key, l.session, func(session Session) (err error) {
+				leased, err = strategy.Pause(ctx, session, request, length)
+				return err
+			})
+			return err
+		})
+	})
+	if err != nil {
+		return fmt.Errorf("pglimit: pause of %q: %w", key, err)
+	}
+	if leased == 0 {
+		return nil
+	}
+	if err := l.queue.Sleep(ctx, bucket.AtMost(leased)); err != nil {
+		return fmt.Errorf("pglimit: %q is paused, but other processes may grant out of leases for up to %v: %w", key, leased, err)
+	}
+	return nil
+}
+
+// errPaused: the tokens that were due have been given back, because their bucket was paused meanwhile.
+var errPaused = errors.New("pglimit: paused")
+
+// looksAfter is how long a caller has waited who looks whether there was a pause meanwhile. Callers of a fast limit
+// wait for less, and need not.
+const looksAfter = 50 * time.Millisecond
+
+// behindPauses looks whether a bucket of the claim, whose tokens are due now, has been paused meanwhile. If so, it gives
+// the claim's tokens back, and returns errPaused. If Postgres does not answer, they may be used: they are granted.
+func (l *Limiter) behindPauses(ctx context.Context, c *claim) error {
+	strategy, able := l.strategy.(Pauser)
+	if !able || c.Decisions[0].Source != FromDatabase || queue.Delay(c.Decisions) < looksAfter {
+		return nil
+	}
+	paused := false
+	_ = l.asCaller(ctx, 1, func(ctx context.Context) error {
+		return l.call(ctx, "look", 0, func(ctx context.Context) error {
+			for i := range c.Requests {
+				r, d := &c.Requests[i], &c.Decisions[i]
+				_, err := l.nodes.at(ctx, r.Key, l.session, func(session Session) error {
+					until, err := strategy.PausedUntil(ctx, session, r.Limiter, r.Key)
+					paused = paused || until.After(d.At.Add(d.Delay))
+					return err
+				})
+				if err != nil || paused {
+					return err
+				}
+			}
+			return nil
+		})
+	})
+	if !paused {
+		return nil
+	}
+	var refunds []Refund
+	for i := range c.Decisions {
+		refunds = append(refunds, refundsOf(c.Requests[i], c.Decisions[i], c.Decisions[i].Granted)...)
+	}
+	_ = l.refund(ctx, refunds) // else they are lost until they have flowed back
+	return errPaused
+}
