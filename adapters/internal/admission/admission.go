@@ -1,5 +1,5 @@
-// Package admission is what the adapters of servers share: they ask a Limiter whether a request may pass, keep its
-// decisions in the context of the request, give tokens back, and log what fails.
+// Package admission is what the adapters share. Those of servers ask a Limiter whether a request may pass, keep its
+// decisions in the context of the request, give tokens back, and log what fails. Those of clients pause a key.
 package admission
 
 import (
@@ -22,7 +22,7 @@ type Limits struct {
 	Logger  *slog.Logger // nil: slog.Default()
 	Adapter string       // its package, which begins the messages
 
-	undecided, unpaid failures
+	undecided, unpaid Failures
 }
 
 // Uses says which fields of an adapter's Config are set.
@@ -89,7 +89,7 @@ func (l *Limits) AskAll(ctx context.Context, requests []pglimit.Request, cost in
 // Undecided logs that no decision is known, unless there was no place in a semaphore, as is to be expected.
 func (l *Limits) Undecided(ctx context.Context, err error, where ...string) {
 	if !errors.Is(err, semaphore.ErrFull) {
-		l.undecided.log(ctx, l.logger(), l.Adapter+": not decided", err, where...)
+		l.undecided.Log(ctx, l.logger(), l.Adapter+": not decided", err, where...)
 	}
 }
 
@@ -102,7 +102,7 @@ func (l *Limits) GiveBack(ctx context.Context, taken []pglimit.Decision, where .
 	defer cancel()
 	for _, d := range taken {
 		if err := l.Refund(ctx, d, d.Granted); err != nil {
-			l.unpaid.log(ctx, l.logger(), l.Adapter+": tokens not given back", err, where...)
+			l.unpaid.Log(ctx, l.logger(), l.Adapter+": tokens not given back", err, where...)
 		}
 	}
 }

@@ -15,16 +15,16 @@ const quiet = 10 * time.Second
 // maxText is how many bytes of a text are logged.
 const maxText = 1 << 10
 
-// failures of one kind are logged rarely and in short lines, because clients may cause any number of them, with texts
+// Failures of one kind are logged rarely and in short lines, because clients may cause any number of them, with texts
 // of any length. The zero value is ready for use, also concurrently.
-type failures struct {
+type Failures struct {
 	mutex  sync.Mutex
 	until  time.Time // when the next may be logged
 	missed int       // since the last one that was
 }
 
-// log a failure, unless one was logged just before. where has names and texts of further details.
-func (l *failures) log(ctx context.Context, logger *slog.Logger, message string, err error, where ...string) {
+// Log a failure, unless one was logged just before. where has names and texts of further details.
+func (l *Failures) Log(ctx context.Context, logger *slog.Logger, message string, err error, where ...string) {
 	l.mutex.Lock()
 	now := time.Now()
 	if now.Before(l.until) {
