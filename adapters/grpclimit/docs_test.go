@@ -18,10 +18,10 @@ func TestDocs(t *testing.T) {
 	must(t, err)
 	words := func(code string) string { return strings.Join(strings.Fields(code), " ") }
 	blocks := strings.Split(string(page), "```")
-	if len(blocks) != 7 {
-		t.Fatalf("there are %d blocks of code, not 3", len(blocks)/2)
+	if len(blocks) != 9 {
+		t.Fatalf("there are %d blocks of code, not 4", len(blocks)/2)
 	}
-	for _, i := range []int{1, 5} {
+	for _, i := range []int{1, 5, 7} {
 		for line := range strings.Lines(strings.TrimPrefix(blocks[i], "go\n")) {
 			if !strings.Contains(words(string(examples)), words(line)) {
 				t.Errorf("no example has the line %s", line)

@@ -8,6 +8,7 @@ import (
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/status"
@@ -72,6 +73,24 @@ func Example() {
 	// OK ""
 	// ResourceExhausted "rate limit exceeded: try again in 30s"
 	// api the limit is 2/1m
+}
+
+func ExampleClientInterceptor() {
+	limiter, err := pglimittest.New(pglimittest.Memory(), pglimit.Config{Name: "outbound", Limit: pglimit.PerSecond(10)})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	target := "dns:///api.example.com"
+	turns := &grpclimit.ClientInterceptor{Limiter: limiter}
+	conn, err := grpc.NewClient(target, grpc.WithTransportCredentials(credentials.NewTLS(nil)),
+		grpc.WithChainUnaryInterceptor(turns.Unary), grpc.WithChainStreamInterceptor(turns.Stream))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer func() { _ = conn.Close() }()
+	// Each call of a client on conn waits for its turn.
 }
 
 func ExampleConfig() {
