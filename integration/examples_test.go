@@ -6,13 +6,18 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/strategies"
 )
 
 // The small programs of examples/, as a newcomer runs them. (examples/nodatabase is a test itself, and
@@ -23,6 +28,7 @@ func TestExamples(t *testing.T) {
 		"plans":  examplePlans,
 		"login":  exampleLogin,
 		"worker": exampleWorker,
+		"client": exampleClient,
 		"llm":    exampleLLM,
 	}
 	folder := t.TempDir()
@@ -171,6 +177,32 @@ func exampleWorker(t *testing.T, e example) {
 	if took := time.Since(began); took < 11*50*time.Millisecond {
 		t.Errorf("12 calls within %v", took)
 	}
+}
+
+// A client is told to wait for an hour, and ends with the response. Another one then sends nothing, until a reset.
+func exampleClient(t *testing.T, e example) {
+	var requests atomic.Int64
+	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if requests.Add(1) == 1 {
+			w.Header().Set("Retry-After", "3600")
+			w.WriteHeader(http.StatusTooManyRequests)
+		}
+	}))
+	defer api.Close()
+	get := func(want string, sent int64) {
+		t.Helper()
+		client := e.command(t)
+		client.Args = append(client.Args, api.URL, api.URL)
+		out, err := client.Output()
+		if err != nil || string(out) != strings.ReplaceAll(want, "URL", api.URL) || requests.Load() != sent {
+			t.Errorf("%v, %d requests: %s", err, requests.Load(), out)
+		}
+	}
+	get("429 Too Many Requests URL\nnot sent URL\n", 1)
+	get("not sent URL\nnot sent URL\n", 1)
+	limiter := newLimiter(t, newPool(t, e.database, 1), strategies.TokenBucket{}, pglimit.Config{Name: "outbound", Limit: hours})
+	must(t, limiter.Reset(t.Context(), "host:"+strings.TrimPrefix(api.URL, "http://")))
+	get("200 OK URL\n200 OK URL\n", 3)
 }
 
 // What is estimated is taken of both and settled: a user has many short answers. The organisation
