@@ -186,6 +186,36 @@ func docsKeys(people ...string) (keys []string) {
 	return keys
 }
 
+func docsClient(pool *pgxpool.Pool) (*http.Client, error) {
+	limiter, err := pglimit.New(pool, strategies.TokenBucket{}, pglimit.Config{
+		Name: "outbound", Limit: pglimit.PerSecond(10).WithBurst(1), // evenly, 100 ms apart
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &http.Client{Transport: &httplimit.Transport{Limiter: limiter, Retry: true}, Timeout: 30 * time.Second}, nil
+}
+
+func docsClientOfTwoRates(second, hour *pglimit.Limiter) *http.Client {
+	perSecond := &httplimit.Transport{Limiter: second, Retry: true}
+	return &http.Client{Transport: &httplimit.Transport{Limiter: hour, Base: perSecond}, Timeout: time.Minute}
+}
+
+func docsClientByToken(transport *httplimit.Transport) {
+	transport.Key = httplimit.Hashed(httplimit.Header("Authorization"), nil) // a hash, because keys are stored
+}
+
+func docsPause(ctx context.Context, limiter *pglimit.Limiter, call func(context.Context) (time.Duration, error)) error {
+	if _, err := limiter.Wait(ctx, "partner"); err != nil {
+		return err
+	}
+	retryAfter, err := call(ctx)
+	if retryAfter > 0 {
+		err = errors.Join(err, limiter.Pause(ctx, "partner", time.Now().Add(retryAfter)))
+	}
+	return err
+}
+
 func docsServer(limiters map[string]*pglimit.Limiter, servers []string, key string) *pglimit.Limiter {
 	weight := func(server string) []byte {
 		sum := sha256.Sum256([]byte(server + " " + key))

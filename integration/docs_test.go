@@ -2,6 +2,7 @@ package integration
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"net/http"
 	"os"
@@ -17,6 +18,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/pglimit/ratelimit/adapters/httplimit"
 	"github.com/pglimit/ratelimit/pglimit"
 	"github.com/pglimit/ratelimit/semaphore"
 	"github.com/pglimit/ratelimit/strategies"
@@ -25,7 +27,7 @@ import (
 // handbook are the pages whose every block is tested here, by its language: sh and sql run, go is
 // compiled, yaml is parsed.
 var handbook = []string{
-	"alerts.md", "cli.md", "development.md", "exactness.md", "guide.md", "limits.md", "memory.md", "migrations.md", "moving.md", "operations.md", "outages.md", "README.md",
+	"alerts.md", "cli.md", "clients.md", "development.md", "exactness.md", "guide.md", "limits.md", "memory.md", "migrations.md", "moving.md", "operations.md", "outages.md", "README.md",
 	"security.md", "semaphore.md", "stages.md", "strategies.md", "top.md", "windows.md", "../README.md",
 }
 
@@ -209,6 +211,14 @@ func TestGoOfTheDocs(t *testing.T) {
 	limiter, err := docsReadLimits(newMigrated(t))
 	must(t, err)
 	must(t, limiter.Close(t.Context()))
+	_, err = docsClient(newMigrated(t))
+	must(t, err)
+	docsClientByToken(docsClientOfTwoRates(nil, nil).Transport.(*httplimit.Transport))
+	paused := newLimiter(t, newMigrated(t), strategies.TokenBucket{}, pglimit.Config{Name: "outbound", Limit: pglimit.PerSecond(10), MaxWait: time.Minute})
+	must(t, docsPause(t.Context(), paused, func(context.Context) (time.Duration, error) { return time.Hour, nil }))
+	if err := docsPause(t.Context(), paused, nil); !errors.Is(err, pglimit.ErrWaitTooLong) {
+		t.Error(err)
+	}
 	_, err = docsTop(t.Context(), newMigrated(t))
 	must(t, err)
 	_, err = docsSetLimit(t.Context(), newMigrated(t))
