@@ -198,10 +198,10 @@ func cliServeReadsItsFilesAgain(t *testing.T, c cli) {
 	if strings.Contains(said(), "read again") {
 		t.Errorf("it says that it has read bad files:\n%s", said())
 	}
-	write(tokens, second+"\n")
+	write(tokens, second+" decide limiters=new\n")
 	hup("read again")
 	wants(second, "new", http.StatusOK)
-	wants(second, "old", http.StatusNotFound)
+	wants(second, "old", http.StatusForbidden)
 	wants(first, "new", http.StatusUnauthorized)
 	if stderr := endsSoonBy(t, process, wait, syscall.SIGTERM, 0); !strings.Contains(stderr, "fortnight") || !strings.Contains(stderr, "at least 16 characters") {
 		t.Errorf("it says\n%s", stderr)

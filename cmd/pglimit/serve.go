@@ -45,8 +45,14 @@ limit for keys that have none in the table:
     login: {limit: 5/1m, on_error: closed}
 
 Anybody who can reach the address can take from and reset any key. So it listens
-on this machine only, unless --listen says otherwise, and --token-file makes it
-require "Authorization: Bearer TOKEN" below /v1. It does not speak TLS.
+on this machine only, unless --listen says otherwise. With --token-file,
+requests below /v1 need "Authorization: Bearer TOKEN". Each line of the file is
+a token, after which its rights (decide, read, administer) and limiters may
+follow:
+
+  0123456789abcdef0123456789abcdef decide,read limiters=api,login
+
+It does not speak TLS.
 
 At SIGHUP it reads both files again. The exit code is 0, or 2 if a request got
 no answer or leases could not be returned. docs/serve.md has the rest: all
@@ -85,7 +91,8 @@ func newServeCommand(a *app) *cobra.Command {
 	flags.StringVar(&f.listen, "listen", "127.0.0.1:8080",
 		"`ADDRESS` to listen on: host:port, or :port to accept connections from other machines")
 	flags.StringVar(&f.tokenFile, "token-file", "",
-		"`FILE` with a token of at least 16 characters per line: requests below /v1 must bring one of them")
+		"`FILE` with a token of at least 16 characters per line, and what it may do: requests below /v1 must bring one of "+
+			"them")
 	flags.StringVar(&f.hashFile, "hash-key-file", "", "`FILE` with a secret of at least 16 characters: with it, the keys "+
 		"that are limited most are stored as hashes, for \"pglimit top\" and /v1/top")
 	flags.StringVar(&f.gateway.Limiter, "gateway-limiter", "", "`HEADER` in which a gateway names the limiter when "+
@@ -142,7 +149,7 @@ func (a *app) serve(cmd *cobra.Command, f *serveFlags) error {
 }
 
 // serveOn answers until ctx ends. Then nothing uses the pool any more.
-func (a *app) serveOn(ctx context.Context, pool *pgxpool.Pool, limits []serve.Limit, tokens []string,
+func (a *app) serveOn(ctx context.Context, pool *pgxpool.Pool, limits []serve.Limit, tokens []serve.Token,
 	hashKey []byte, f *serveFlags) (err error) {
 	log := a.logger(0)
 	listener, err := listen(ctx, "--listen", f.listen)
@@ -183,7 +190,7 @@ func (f *serveFlags) reloadAtHUP(server *serve.Server, log *slog.Logger) (stop f
 	go func() {
 		for range hups {
 			limits, err := f.readLimits()
-			var tokens []string
+			var tokens []serve.Token
 			if err == nil {
 				tokens, err = f.readTokens()
 			}
@@ -213,35 +220,12 @@ func (f *serveFlags) readLimits() (limits []serve.Limit, err error) {
 	return limits, nil
 }
 
-// shortestToken is a length that cannot be guessed.
-const shortestToken = 16
-
-// readTokens of the file, without blank lines and comments.
-func (f *serveFlags) readTokens() (tokens []string, err error) {
+func (f *serveFlags) readTokens() (tokens []serve.Token, err error) {
 	if f.tokenFile == "" {
 		return nil, nil
 	}
-	text, err := os.ReadFile(f.tokenFile)
-	if err != nil {
+	if tokens, err = serve.ReadTokens(f.tokenFile); err != nil {
 		return nil, fmt.Errorf("--token-file: %w", err)
-	}
-	number := 0
-	for line := range strings.Lines(string(text)) {
-		number++
-		line = strings.TrimSpace(line)
-		switch {
-		case line == "" || strings.HasPrefix(line, "#"):
-		case len(line) < shortestToken || strings.ContainsAny(line, " \t"):
-			// The line is not quoted: it may be a secret all the same.
-			return nil, fmt.Errorf("--token-file %s, line %d: a token must have at least %d characters and no "+
-				"spaces, such as those of \"openssl rand -hex 32\"", f.tokenFile, number, shortestToken)
-		default:
-			tokens = append(tokens, line)
-		}
-	}
-	if tokens == nil {
-		return nil, fmt.Errorf("--token-file %s has no token: write one into it, such as that of "+
-			"\"openssl rand -hex 32\"", f.tokenFile)
 	}
 	return tokens, nil
 }

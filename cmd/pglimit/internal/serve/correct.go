@@ -9,12 +9,12 @@ import (
 )
 
 // reset answers /v1/reset.
-func (s *Server) reset(w http.ResponseWriter, r *http.Request, _ int) *problem {
+func (s *Server) reset(w http.ResponseWriter, r *http.Request, t *Token, _ int) *problem {
 	var body bucket
 	if p := read(w, r, &body); p != nil {
 		return p
 	}
-	l, p := s.limiter(r.Context(), body.Limiter)
+	l, p := s.limiter(r.Context(), t, body.Limiter)
 	if p != nil {
 		return p
 	}
@@ -36,8 +36,8 @@ func (s *Server) reset(w http.ResponseWriter, r *http.Request, _ int) *problem {
 }
 
 // refund answers /v1/refund: tokens of a decision were not used.
-func (s *Server) refund(w http.ResponseWriter, r *http.Request, _ int) *problem {
-	l, d, tokens, p := s.correction(w, r)
+func (s *Server) refund(w http.ResponseWriter, r *http.Request, t *Token, _ int) *problem {
+	l, d, tokens, p := s.correction(w, r, t)
 	if p != nil {
 		return p
 	}
@@ -49,8 +49,8 @@ func (s *Server) refund(w http.ResponseWriter, r *http.Request, _ int) *problem 
 }
 
 // settle answers /v1/settle: what was granted was an estimate.
-func (s *Server) settle(w http.ResponseWriter, r *http.Request, _ int) *problem {
-	l, d, tokens, p := s.correction(w, r)
+func (s *Server) settle(w http.ResponseWriter, r *http.Request, t *Token, _ int) *problem {
+	l, d, tokens, p := s.correction(w, r, t)
 	if p != nil {
 		return p
 	}
@@ -68,7 +68,7 @@ func (s *Server) settle(w http.ResponseWriter, r *http.Request, _ int) *problem 
 }
 
 // correction reads a decision that was answered before, and a number of tokens.
-func (s *Server) correction(w http.ResponseWriter, r *http.Request) (
+func (s *Server) correction(w http.ResponseWriter, r *http.Request, t *Token) (
 	l limiter, d pglimit.Decision, tokens int64, p *problem,
 ) {
 	var body correction
@@ -83,7 +83,7 @@ func (s *Server) correction(w http.ResponseWriter, r *http.Request) (
 		return l, d, 0, invalid("tokens", fmt.Sprintf("is missing: say how many, of the %d that were granted",
 			answered.Granted))
 	}
-	if l, p = s.limiter(r.Context(), answered.Limiter); p != nil {
+	if l, p = s.limiter(r.Context(), t, answered.Limiter); p != nil {
 		return l, d, 0, p.in("decision")
 	}
 	d, p = answered.granted()

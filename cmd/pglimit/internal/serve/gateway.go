@@ -17,7 +17,8 @@ type Gateway struct {
 const gatewayPath = "/v1/gateway"
 
 // gateway answers a gateway that asks whether a request may pass: 200, or the status that it knows as a denial. Its
-// clients may see the answer. So faults between the gateway and this server are 500, and only the log explains them.
+// clients may see the answer. So faults between the gateway and this server are 500, also a wrong token, and only the log
+// explains them.
 func (s *Server) gateway(w http.ResponseWriter, r *http.Request) {
 	p := s.askedByGateway(w, r)
 	switch {
@@ -33,12 +34,11 @@ func (s *Server) gateway(w http.ResponseWriter, r *http.Request) {
 		}
 		p = newProblem(http.StatusInternalServerError, "the limits of requests are not set up properly")
 	}
-	w.Header().Del("WWW-Authenticate") // it is the gateway that must authenticate
 	p.write(w)
 }
 
 func (s *Server) askedByGateway(w http.ResponseWriter, r *http.Request) *problem {
-	denied, p := s.admit(w, r, []string{http.MethodGet, http.MethodHead}, http.StatusTooManyRequests,
+	t, denied, p := s.admit(w, r, Decide, []string{http.MethodGet, http.MethodHead}, http.StatusTooManyRequests,
 		http.StatusForbidden)
 	if p != nil {
 		return p
@@ -50,7 +50,7 @@ func (s *Server) askedByGateway(w http.ResponseWriter, r *http.Request) *problem
 	if a.Key, p = onlyValue(r, "key", s.config.Gateway.Key); p != nil {
 		return p
 	}
-	l, request, _, p := s.request(r.Context(), &a, false)
+	l, request, _, p := s.request(r.Context(), t, &a, false)
 	if p != nil {
 		return p
 	}

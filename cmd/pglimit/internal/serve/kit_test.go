@@ -30,8 +30,15 @@ func inBubble(t *testing.T, yaml string, test func(b bench)) {
 	})
 }
 
-func newServer(t *testing.T, yaml string, memory *pglimittest.Strategy, tokens ...string) *Server {
+// newServer has the tokens of these lines of a file.
+func newServer(t *testing.T, yaml string, memory *pglimittest.Strategy, lines ...string) *Server {
 	t.Helper()
+	var tokens []Token
+	for _, line := range lines {
+		token, err := parseToken(strings.Fields(line))
+		must(t, err)
+		tokens = append(tokens, token)
+	}
 	limits, err := parse([]byte(yaml))
 	must(t, err)
 	for i := range limits {

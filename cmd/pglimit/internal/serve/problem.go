@@ -154,8 +154,11 @@ func fieldOf(field string) string {
 const retryAfterFailure = time.Second
 
 func (p *problem) write(w http.ResponseWriter) {
-	if p.Status == http.StatusServiceUnavailable {
+	switch p.Status {
+	case http.StatusServiceUnavailable:
 		setRetryAfter(w, retryAfterFailure)
+	case http.StatusUnauthorized:
+		w.Header()["Www-Authenticate"] = []string{"Bearer", `Basic realm="pglimit", charset="UTF-8"`}
 	}
 	writeJSON(w, p.Status, "application/problem+json", p)
 }

@@ -17,7 +17,7 @@ type generations struct {
 
 // Reload answers new requests with other limits and tokens. Running requests keep their limits; then those limiters are
 // closed, which returns their leases. After an error nothing has changed.
-func (s *Server) Reload(limits []Limit, tokens []string) error {
+func (s *Server) Reload(limits []Limit, tokens []Token) error {
 	config := s.config
 	config.Limits, config.Tokens = limits, tokens
 	next, err := New(config)

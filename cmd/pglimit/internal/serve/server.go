@@ -5,8 +5,6 @@ package serve
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
-	"crypto/subtle"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -39,7 +37,7 @@ type Config struct {
 	Strategy pglimit.Strategy     // of limiters that are in the table only; nil: token_bucket
 	Pool     pglimit.Pool         // stays the caller's
 	Database prometheus.Collector // the metrics of the database; nil: none
-	Tokens   []string             // one of them is needed below /v1; none: anybody may ask
+	Tokens   []Token              // one of them is needed below /v1; none: anybody may ask
 	Gateway  Gateway              // whose header fields /v1/gateway reads; zero: there is no such path
 	Top      *pglimit.Top         // for /v1/top; nil: nothing is counted, and there is no such path
 	Logger   *slog.Logger
@@ -52,7 +50,6 @@ type Server struct {
 	rules       *pglimit.Limits
 	registry    *prometheus.Registry
 	session     rate.Session
-	tokens      [][sha256.Size]byte
 	logger      *slog.Logger
 	handler     http.Handler
 	stopping    atomic.Bool
@@ -111,9 +108,6 @@ func New(config Config) (*Server, error) {
 		s.table = made
 		all = append(all, made.Limiter)
 	}
-	for _, token := range config.Tokens {
-		s.tokens = append(s.tokens, sha256.Sum256([]byte(token)))
-	}
 	requests := prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name:    "http_request_duration_seconds", // as most services call theirs, and the dashboard
 		Help:    "HTTP requests, from the header to the answer, with the time that a request waited for its tokens.",
@@ -141,11 +135,11 @@ func (s *Server) routes(requests *prometheus.HistogramVec, metrics http.Handler)
 		times := requests.MustCurryWith(prometheus.Labels{"handler": path})
 		mux.Handle(path, promhttp.InstrumentHandlerDuration(times, h))
 	}
-	timed("/v1/allow", s.post(s.allow, http.StatusOK, http.StatusTooManyRequests))
-	timed("/v1/peek", s.post(s.peek))
-	timed("/v1/reset", s.post(s.reset))
-	timed("/v1/refund", s.post(s.refund))
-	timed("/v1/settle", s.post(s.settle))
+	timed("/v1/allow", s.post(Decide, s.allow, http.StatusOK, http.StatusTooManyRequests))
+	timed("/v1/peek", s.post(Decide|Read, s.peek)) // a take tells as much
+	timed("/v1/reset", s.post(Administer, s.reset))
+	timed("/v1/refund", s.post(Decide, s.refund))
+	timed("/v1/settle", s.post(Decide, s.settle))
 	if s.config.Gateway != (Gateway{}) {
 		timed(gatewayPath, http.HandlerFunc(s.gateway))
 	}
@@ -165,15 +159,16 @@ func (s *Server) routes(requests *prometheus.HistogramVec, metrics http.Handler)
 	return mux
 }
 
-// answerer answers a request, or says why it does not. A denial is to have the status denied.
-type answerer func(w http.ResponseWriter, r *http.Request, denied int) *problem
+// answerer answers a request that brings token t, or says why it does not. A denial is to have the status denied.
+type answerer func(w http.ResponseWriter, r *http.Request, t *Token, denied int) *problem
 
-// post handles a request with JSON. Clients may choose the status of a denial out of statuses, if there are any.
-func (s *Server) post(answer answerer, statuses ...int) http.HandlerFunc {
+// post handles a request with JSON whose token needs the right. Clients may choose the status of a denial out of
+// statuses, if there are any.
+func (s *Server) post(right Right, answer answerer, statuses ...int) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		denied, p := s.admit(w, r, []string{http.MethodPost}, statuses...)
+		t, denied, p := s.admit(w, r, right, []string{http.MethodPost}, statuses...)
 		if p == nil {
-			p = answer(w, r, denied)
+			p = answer(w, r, t, denied)
 		}
 		if p != nil { // also if the client seems to have left: one that has closed its own half still reads
 			p.write(w)
@@ -181,35 +176,23 @@ func (s *Server) post(answer answerer, statuses ...int) http.HandlerFunc {
 	}
 }
 
-// admit checks what the header and the query of every request below /v1 must have. It returns the status of a denial.
-func (s *Server) admit(w http.ResponseWriter, r *http.Request, methods []string, statuses ...int) (int, *problem) {
-	if p := s.authorized(w, r); p != nil {
-		return 0, p
+// admit checks what the header and the query of every request below /v1 must have. It returns the request's token,
+// which has the right, and the status of a denial.
+func (s *Server) admit(w http.ResponseWriter, r *http.Request, right Right, methods []string, statuses ...int) (
+	t *Token, denied int, p *problem,
+) {
+	if t, p = s.token(r); p == nil {
+		p = t.may(right)
 	}
-	if !slices.Contains(methods, r.Method) {
+	if p == nil && !slices.Contains(methods, r.Method) {
 		takes := strings.Join(methods, ", ")
 		w.Header().Set("Allow", takes)
-		return 0, newProblem(http.StatusMethodNotAllowed, "the method is %s: %s takes %s", r.Method, r.URL.Path, takes)
+		p = newProblem(http.StatusMethodNotAllowed, "the method is %s: %s takes %s", r.Method, r.URL.Path, takes)
 	}
-	return statusOfDenial(r, statuses...)
-}
-
-// authorized compares hashes, so that its duration reveals nothing about the tokens.
-func (s *Server) authorized(w http.ResponseWriter, r *http.Request) *problem {
-	if len(s.tokens) == 0 {
-		return s.local(r)
+	if p == nil {
+		denied, p = statusOfDenial(r, statuses...)
 	}
-	kind, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
-	sent, known := sha256.Sum256([]byte(token)), 0
-	for i := range s.tokens {
-		known |= subtle.ConstantTimeCompare(sent[:], s.tokens[i][:])
-	}
-	if known == 1 && strings.EqualFold(kind, "Bearer") {
-		return nil
-	}
-	w.Header().Set("WWW-Authenticate", "Bearer")
-	return newProblem(http.StatusUnauthorized,
-		"the header Authorization: Bearer TOKEN is missing or wrong: TOKEN is a line of the server's --token-file")
+	return t, denied, p
 }
 
 // local refuses a web page whose name leads to this machine (DNS rebinding): to the browser, its requests stay within
@@ -227,8 +210,14 @@ func (s *Server) local(r *http.Request) *problem {
 		"this machine only takes an IP address or localhost there", r.Host)
 }
 
-// limiter returns the limiter of that name, from the configuration or else from the table.
-func (s *Server) limiter(ctx context.Context, name string) (limiter, *problem) {
+// limiter returns the limiter of that name, from the configuration or else from the table, for a request that brings
+// token t. Every request gets its limiters here.
+func (s *Server) limiter(ctx context.Context, t *Token, name string) (limiter, *problem) {
+	if name != "" { // else it is missing, which is said below
+		if p := t.mayUse(name); p != nil {
+			return limiter{}, p
+		}
+	}
 	if found, ok := s.limiters[name]; ok {
 		return found, nil
 	}
@@ -243,6 +232,7 @@ func (s *Server) limiter(ctx context.Context, name string) (limiter, *problem) {
 	}
 	if _, known := slices.BinarySearch(ofTable, name); !known {
 		known := slices.Concat(ofTable, slices.Collect(maps.Keys(s.limiters)))
+		known = slices.DeleteFunc(known, func(other string) bool { return t.mayUse(other) != nil })
 		slices.Sort(known)
 		list := strings.Join(slices.Compact(known), ", ")
 		if name == "" {

@@ -24,22 +24,22 @@ const (
 )
 
 // allow answers /v1/allow. A denial is 200 too, unless the caller asks for another status.
-func (s *Server) allow(w http.ResponseWriter, r *http.Request, denied int) *problem {
+func (s *Server) allow(w http.ResponseWriter, r *http.Request, t *Token, denied int) *problem {
 	var body asks
 	if p := body.read(w, r); p != nil {
 		return p
 	}
 	switch {
 	case body.Each == nil:
-		return s.allowOne(w, r, &body, denied)
+		return s.allowOne(w, r, t, &body, denied)
 	case body.All:
-		return s.allowAll(w, r, body.Each, denied)
+		return s.allowAll(w, r, t, body.Each, denied)
 	}
-	return s.takeEach(w, r, body.Each, false)
+	return s.takeEach(w, r, t, body.Each, false)
 }
 
 // peek answers /v1/peek. It is always 200, whether or not the tokens are there.
-func (s *Server) peek(w http.ResponseWriter, r *http.Request, _ int) *problem {
+func (s *Server) peek(w http.ResponseWriter, r *http.Request, t *Token, _ int) *problem {
 	var body asks
 	if p := body.read(w, r); p != nil {
 		return p
@@ -50,9 +50,9 @@ func (s *Server) peek(w http.ResponseWriter, r *http.Request, _ int) *problem {
 	case body.All:
 		return invalid("all", "goes with /v1/allow only: of peeks, each is answered by itself")
 	case body.Each != nil:
-		return s.takeEach(w, r, body.Each, true)
+		return s.takeEach(w, r, t, body.Each, true)
 	}
-	limiter, request, _, p := s.request(r.Context(), &body.ask, true)
+	limiter, request, _, p := s.request(r.Context(), t, &body.ask, true)
 	if p != nil {
 		return p
 	}
@@ -99,10 +99,10 @@ func (b *asks) read(w http.ResponseWriter, r *http.Request) *problem {
 
 // request returns the requested request, checked, with the limit that was asked for, or none. limit is the one that
 // applies now.
-func (s *Server) request(ctx context.Context, a *ask, peek bool) (
+func (s *Server) request(ctx context.Context, t *Token, a *ask, peek bool) (
 	l limiter, r pglimit.Request, limit pglimit.Limit, p *problem,
 ) {
-	l, p = s.limiter(ctx, a.Limiter)
+	l, p = s.limiter(ctx, t, a.Limiter)
 	if p != nil {
 		return l, r, limit, p
 	}
@@ -179,8 +179,8 @@ func (s *Server) limitOf(l limiter, r *pglimit.Request) (most, limit pglimit.Lim
 	return unlimited, limit, nil
 }
 
-func (s *Server) allowOne(w http.ResponseWriter, r *http.Request, body *asks, denied int) *problem {
-	limiter, request, _, p := s.request(r.Context(), &body.ask, false)
+func (s *Server) allowOne(w http.ResponseWriter, r *http.Request, t *Token, body *asks, denied int) *problem {
+	limiter, request, _, p := s.request(r.Context(), t, &body.ask, false)
 	if p != nil {
 		return p
 	}
@@ -227,12 +227,12 @@ func wait(ctx context.Context, limiter limiter, r pglimit.Request, longest time.
 }
 
 // allowAll takes for all of the requests or for none. The limiter of the first one asks.
-func (s *Server) allowAll(w http.ResponseWriter, r *http.Request, list []ask, denied int) *problem {
+func (s *Server) allowAll(w http.ResponseWriter, r *http.Request, t *Token, list []ask, denied int) *problem {
 	requests := make([]pglimit.Request, len(list))
 	var first limiter
 	for i := range list {
 		at := requestAt(i)
-		l, request, limit, p := s.request(r.Context(), &list[i], false)
+		l, request, limit, p := s.request(r.Context(), t, &list[i], false)
 		if p != nil {
 			return p.in(at)
 		}
@@ -270,7 +270,7 @@ func (s *Server) allowAll(w http.ResponseWriter, r *http.Request, list []ask, de
 }
 
 // takeEach decides each of the requests by itself. If one is not valid, none is decided.
-func (s *Server) takeEach(w http.ResponseWriter, r *http.Request, list []ask, peek bool) *problem {
+func (s *Server) takeEach(w http.ResponseWriter, r *http.Request, t *Token, list []ask, peek bool) *problem {
 	type call struct { // of one limiter
 		limiter  limiter
 		requests []pglimit.Request
@@ -278,7 +278,7 @@ func (s *Server) takeEach(w http.ResponseWriter, r *http.Request, list []ask, pe
 	}
 	calls := make(map[string]*call)
 	for i := range list {
-		l, request, _, p := s.request(r.Context(), &list[i], peek)
+		l, request, _, p := s.request(r.Context(), t, &list[i], peek)
 		if p != nil {
 			return p.in(requestAt(i))
 		}

@@ -20,7 +20,7 @@ const (
 
 // top answers which keys are denied or granted most: GET /v1/top?limiter=api&by=denied&minutes=10&limit=20.
 func (s *Server) top(w http.ResponseWriter, r *http.Request) {
-	p := s.authorized(w, r)
+	p := s.may(r, Read, r.URL.Query().Get("limiter")) // topQuery refuses a second one
 	if p == nil && r.Method != http.MethodGet && r.Method != http.MethodHead {
 		w.Header().Set("Allow", "GET, HEAD")
 		p = newProblem(http.StatusMethodNotAllowed, "the method is %s: %s takes GET and HEAD", r.Method, topPath)
