@@ -1438,11 +1438,74 @@ from (select pglimit.clock_ns() as now_ns offset 0) clock
 cross join pglimit.token_bucket_blocks b;
 comment on view pglimit.blocks is 'One row per key with denials that were counted and not swept since: denials in the span that goes on, level (how many blocks in a row), blocked_until (null: not blocked)';
 
+-- +goose StatementBegin
+-- Returns the burst of a limit in the table pglimit.limits, and the price of a token in nanoseconds: null for a limit
+-- per calendar window. For views: it never fails, as request_ns does, but returns nulls for what cannot be a limit.
+create or replace function pglimit.limit_numbers(limit_text text, out burst bigint, out token_ns bigint)
+language plpgsql immutable strict parallel safe set search_path = '' as $$
+declare
+    words constant text[] := array_remove(string_to_array(limit_text, ' '), '');
+    tokens constant bigint := nullif(pglimit.whole_number(split_part(words[1], '/', 1)), 0);
+    period constant text := split_part(words[1], '/', 2);
+    is_window constant boolean := coalesce(words[2] <> 'burst', false) or period ~ '^1?(month|year)$';
+begin
+    burst := case when 'burst' = any (words) then pglimit.whole_number(words[array_position(words, 'burst') + 1]) else tokens end;
+    token_ns := case when not is_window then (pglimit.period_ns_of(period) - 1) / tokens + 1 end;
+    if tokens is null or token_ns is null and not is_window or burst::numeric * coalesce(token_ns, 1) > pglimit.max_window_ns() then
+        burst := null;
+        token_ns := null;
+    end if;
+end
+$$;
+-- +goose StatementEnd
+
+-- +goose StatementBegin
+-- Returns which of the prefixes, the longest of which is the first, the key begins with first. Null: with none.
+create or replace function pglimit.longest_prefix(key text, prefixes text[]) returns int
+language plpgsql immutable strict parallel safe set search_path = '' as $$
+begin
+    for n in 1 .. cardinality(prefixes) loop
+        if starts_with(key, prefixes[n]) then
+            return n;
+        end if;
+    end loop;
+    return null;
+end
+$$;
+-- +goose StatementEnd
+
+-- +goose StatementBegin
+-- Returns how many tokens a bucket has by a limit, as pglimit.peek says. b: as for token_bucket_read. burst and token_ns
+-- are those of limit_numbers: without token_ns, nothing comes back before the end of the window, whenever that is.
+create or replace function pglimit.tokens_left(b bigint[], now_ns bigint, burst bigint, token_ns bigint) returns bigint
+language plpgsql immutable parallel safe set search_path = '' as $$
+declare
+    is_window constant boolean := token_ns is null;
+    price constant bigint := coalesce(token_ns, 1);
+    now constant bigint[] := pglimit.token_bucket_read(b, now_ns, price, case when is_window then now_ns + 1 end);
+begin
+    return greatest(0, pglimit.tokens_there(now[1], now[case when is_window then 5 else 3 end], price,
+        greatest(0, burst * price - now[4])));
+end
+$$;
+-- +goose StatementEnd
+
 -- The state, for a person in psql:
 --     select * from pglimit.buckets where limiter = 'api' and key = 'user:42';
 -- A bucket of a calendar window has no seconds_per_token: all that was taken comes back at full_at.
+-- burst and tokens_left are by the rule of pglimit.limits that decides for the key now. Null: none has a limit for it.
+-- Each join finds one row at most, so that the planner drops it where neither of these columns is asked for.
 -- Sums are numeric, so that no row can make the view fail with an overflow.
 create or replace view pglimit.buckets as
+with live as not materialized (
+    select l.limiter, l.key, coalesce(l.prefix, '') as prefix, l.temporary, n.burst, n.token_ns
+    from pglimit.limits l cross join lateral pglimit.limit_numbers(l.limit_text) n
+    where l.kind = 'live' and l.enabled and (l.expires_at > statement_timestamp()) is not false
+        and not exists (
+            select from pglimit.limits o
+            where o.kind = 'off' and o.enabled and (o.expires_at > statement_timestamp()) is not false
+                and coalesce(o.limiter, l.limiter) = l.limiter)
+)
 select
     b.strategy, b.limiter, b.key,
     case when b.in_window then case when b.until_ns > b.now_ns then (b.full_ns - b.until_ns)::bigint else 0 end
@@ -1453,12 +1516,23 @@ select
     to_timestamp(b.at_ns / 1000000000.0) as last_taken_at,
     to_timestamp((case when b.in_window then b.until_ns when b.leased_ns > 0 then greatest(b.full_ns, b.until_ns) + b.leased_ns else b.full_ns end - greatest(0, b.ahead_ns - b.now_ns)) / 1000000000.0) as full_at,
     case when b.paused_ns > greatest(b.now_ns, b.at_ns)
-        then to_timestamp((b.paused_ns - greatest(0, b.ahead_ns - b.now_ns)) / 1000000000.0) end as paused_until
+        then to_timestamp((b.paused_ns - greatest(0, b.ahead_ns - b.now_ns)) / 1000000000.0) end as paused_until,
+    b.burst,
+    case
+        when b.burst is null then null
+        when b.paused_ns > greatest(b.now_ns, b.at_ns) then 0
+        when b.token_ns = b.live_ns and b.until_ns is null and b.ahead_ns = 0 -- as a rule, and faster
+            then greatest(0, pglimit.tokens_there(b.full_ns::bigint, b.now_ns, b.token_ns, b.burst * b.token_ns))
+        else pglimit.tokens_left(b.row, b.now_ns, b.burst, b.live_ns)
+    end as tokens_left
 from (
-    select strategy, key, limiter, token_ns, at_ns, until_ns, paused_ns, now_ns, leased_ns is null and until_ns is not null as in_window,
+    select strategy, t.key, t.limiter, t.token_ns, at_ns, until_ns, paused_ns, now_ns, leased_ns is null and until_ns is not null as in_window,
         case when leased_ns > 0 and until_ns <= now_ns then greatest(full_ns, until_ns)::numeric + leased_ns else full_ns end as full_ns,
         case when leased_ns > 0 and until_ns > now_ns then leased_ns::numeric else 0 end as leased_ns,
-        case when at_ns > now_ns + pglimit.step_ns() then at_ns else 0 end as ahead_ns
+        case when at_ns > now_ns + pglimit.step_ns() then at_ns else 0 end as ahead_ns,
+        array[full_ns, t.token_ns, at_ns, coalesce(leased_ns, 0), coalesce(until_ns, 0)] as row,
+        case when own.key is not null then own.burst else shared.bursts[case when shared.prefixes[1] <> '' then pglimit.longest_prefix(t.key, shared.prefixes) else 1 end] end as burst,
+        case when own.key is not null then own.token_ns else shared.tokens_ns[case when shared.prefixes[1] <> '' then pglimit.longest_prefix(t.key, shared.prefixes) else 1 end] end as live_ns
     from (select pglimit.clock_ns() as now_ns offset 0) clock
     cross join (
         select 'token_bucket' as strategy, key, limiter, full_ns, token_ns, at_ns, leased_ns, until_ns, paused_ns from pglimit.token_bucket
@@ -1467,6 +1541,17 @@ from (
         union all
         select 'for_update_nowait', key, limiter, full_ns, token_ns, at_ns, null, null, null from pglimit.for_update_nowait
     ) t
+    left join (
+        select limiter, key,
+            (array_agg(burst order by temporary desc))[1] as burst, (array_agg(token_ns order by temporary desc))[1] as token_ns
+        from live where key is not null group by limiter, key
+    ) own on own.limiter = t.limiter and own.key = t.key
+    left join (
+        select limiter, array_agg(prefix order by length(prefix) desc, temporary desc) as prefixes,
+            array_agg(burst order by length(prefix) desc, temporary desc) as bursts,
+            array_agg(token_ns order by length(prefix) desc, temporary desc) as tokens_ns
+        from live where key is null group by limiter
+    ) shared on shared.limiter = t.limiter
 ) b;
 comment on view pglimit.buckets is 'One row per bucket that was taken from and not swept since; a bucket without a row is full. exclusion_range has its own: pglimit.ranges';
 
@@ -2569,6 +2654,9 @@ drop function pglimit.enable_limit;
 drop function pglimit.delete_limit;
 drop function pglimit.limit_on_top;
 drop view pglimit.buckets;
+drop function pglimit.tokens_left;
+drop function pglimit.longest_prefix;
+drop function pglimit.limit_numbers;
 drop view pglimit.blocks;
 drop function pglimit.allow;
 drop function pglimit.token_bucket_take_or_block;
