@@ -101,6 +101,28 @@ func cliChangesLimits(t *testing.T, c cli) {
 	}
 }
 
+// Without --limit, peek looks by the rule that decides, with any strategy, and says so if there is none with a limit.
+func cliPeeksByTheRule(t *testing.T, c cli) {
+	c, _ = c.onMigrated(t)
+	for _, rule := range [][]string{
+		{"--limit", "10/day"}, {"user:42", "--limit", "5/day burst 3"}, {"user:42", "--action", "observe", "--limit", "7/day"}, {"user:42", "--action", "places", "--limit", "1"},
+		{"--prefix", "bot:", "--action", "deny"}, {"--prefix", "vip:", "--limit", "500/month", "--expires", "1h"},
+	} {
+		c.run(t, append([]string{"limits", "set", "api", "--note", "why"}, rule...)...).exits(t, 0)
+	}
+	for _, strategy := range []string{"token_bucket", "upsert"} {
+		c.run(t, "allow", "user:42", "--limiter", "api", "--limit", "5/day", "--strategy", strategy).exits(t, 0)
+		c.run(t, "peek", "user:42", "--limiter", "api", "--strategy", strategy).exits(t, 0).prints(t, "2 of 3 left, full again in ")
+	}
+	c.run(t, "peek", "user:42", "--limiter", "api", "--limit", "5/day").exits(t, 0).prints(t, "4 of 5 left")
+	c.run(t, "peek", "user:43", "--limiter", "api", "--output", "json").exits(t, 0).prints(t, `"remaining":10,`, `"limit":"10/24h"`)
+	c.run(t, "peek", "vip:1", "--limiter", "api").exits(t, 0).prints(t, "500 of 500 left")
+	c.run(t, "peek", "bot:1", "--limiter", "api").fails(t, "no limit applies to the key", "api bot:*: deny (why; by ")
+	c.run(t, "peek", "k", "--limiter", "web").fails(t, "pglimit.limits has none for limiter web and key k: give the service's limit")
+	c.run(t, "limits", "off", "--all", "--note", "outage").exits(t, 0)
+	c.run(t, "peek", "user:42", "--limiter", "api").fails(t, "* *: off (outage; by ")
+}
+
 func cliSetsPlaces(t *testing.T, c cli) {
 	c, pool := c.onMigrated(t)
 	s := newSemaphore(t, pool, semaphore.Config{FromTable: true}) // its name is test

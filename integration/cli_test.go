@@ -46,6 +46,7 @@ func TestCLI(t *testing.T) {
 		"resets every key of a limiter":                cliResetsAll,
 		"pauses a key":                                 cliPauses,
 		"changes limits":                               cliChangesLimits,
+		"peeks by the rule of the table":               cliPeeksByTheRule,
 		"sets places":                                  cliSetsPlaces,
 		"imports and exports limits":                   cliImportsLimits,
 		"refuses what is no limit, and who may not":    cliRefusesWrongLimits,

@@ -67,7 +67,7 @@ func newAllowCommand(a *app) *cobra.Command {
 		Args: takes("KEY"),
 		RunE: func(cmd *cobra.Command, args []string) error { return a.allow(cmd, &f, args[0]) },
 	}
-	f.addLimitTo(cmd)
+	f.addLimitTo(cmd, "required")
 	flags := cmd.Flags()
 	flags.Lookup("limit").Usage += "; once for each limit"
 	flags.Int64Var(&f.tokens, "tokens", 1, "`TOKENS` to take, all or none")

@@ -39,11 +39,10 @@ func (b *bucketFlags) addTo(cmd *cobra.Command) {
 	timeoutVar(flags, &b.timeout)
 }
 
-// addLimitTo defines the flags that say how much is allowed.
-func (b *bucketFlags) addLimitTo(cmd *cobra.Command) {
-	flags := cmd.Flags()
-	flags.StringArrayVar(&b.limits, "limit", nil,
-		"how much is allowed: `TOKENS/PERIOD`, such as 1/10m, 100/s or \"100/1m burst 20\" (required)")
+// addLimitTo defines the flag that says how much is allowed; without says what it is if it is not given.
+func (b *bucketFlags) addLimitTo(cmd *cobra.Command, without string) {
+	cmd.Flags().StringArrayVar(&b.limits, "limit", nil,
+		"how much is allowed: `TOKENS/PERIOD`, such as 1/10m, 100/s or \"100/1m burst 20\" ("+without+")")
 }
 
 // addDurabilityTo defines the flag for commands that take.
