@@ -20,7 +20,7 @@ func TestBucketsShowTheBurstOfTheirRule(t *testing.T) {
 		"'api', null, 'bot:', 'enforce', '30/1h', true, null", "'api', null, 'bot:eu:', 'enforce', '31/1h', true, null", "'api', null, 'bot:eu:', 'enforce', '32/1h', true, " + soon,
 		"'api', null, 'vip:', 'allow', null, true, null", "'api', 'denied', null, 'deny', null, true, null",
 		"'off', null, null, 'enforce', '40/1h', true, null", "'off', 'own', null, 'enforce', '41/1h', true, null", "'off', null, null, 'off', null, true, null",
-		"'keys', 'own', null, 'enforce', '42/1h', true, null", "'keys', null, null, 'places', '3', true, null",
+		"'keys', 'own', null, 'enforce', '42/1h', true, null", "'keys', null, null, 'places', '3', true, null", "'watched', null, null, 'observe', '9/1h', true, null",
 		"'torn', 'a', null, 'enforce', 'no limit', true, null", "'torn', 'b', null, 'enforce', '99999999999999999999/1h', true, null", "'torn', 'c', null, 'enforce', '9223372036854775807/week', true, null",
 		"'torn', 'd', null, 'enforce', '5', true, null", "'torn', 'e', null, 'enforce', '0/1h burst 5', true, null", "'torn', 'f', null, 'enforce', '5/1h burst', true, null",
 	} {
@@ -29,7 +29,7 @@ func TestBucketsShowTheBurstOfTheirRule(t *testing.T) {
 	}
 	bursts := map[string]int64{ // 0: it is not known
 		"api k": 50, "api own": 10, "api other": 7, "api soon": 5, "api past": 12, "api gone": 50, "api disabled": 50, "api bot:7": 30, "api bot:eu:7": 32, "api bot:": 30,
-		"api vip:7": 0, "api denied": 0, "api (observed) k": 0, "off k": 0, "off own": 0, "keys own": 42, "keys k": 0, "none k": 0,
+		"api vip:7": 0, "api denied": 0, "api (observed) k": 0, "off k": 0, "off own": 0, "keys own": 42, "keys k": 0, "none k": 0, "watched k": 0,
 		"torn a": 0, "torn b": 0, "torn c": 0, "torn d": 0, "torn e": 0, "torn f": 0,
 	}
 	for name := range bursts {
