@@ -60,7 +60,7 @@ func everyAct(pool *pgxpool.Pool) map[string]func(context.Context) error {
 			return errors.Join(err, cleaner.Stop(ctx))
 		},
 		"read the views": func(ctx context.Context) error {
-			_, buckets := pool.Exec(ctx, `select * from pglimit.buckets union all select null, limiter, key, null, null, null, last_taken_at, full_at from pglimit.ranges`)
+			_, buckets := pool.Exec(ctx, `select strategy, limiter, key, burst, tokens_left from pglimit.buckets union all select null, limiter, key, null, null from pglimit.ranges`)
 			_, blocks := pool.Exec(ctx, `select * from pglimit.blocks`)
 			return errors.Join(buckets, blocks)
 		},
@@ -116,6 +116,7 @@ func everyAct(pool *pgxpool.Pool) map[string]func(context.Context) error {
 		"count for the top": `insert into pglimit.top_keys values ('test', 'me', '{k}', '{1}', '{0}', 1) on conflict (limiter, slot) do update set keys = '{l}';
 			delete from pglimit.top_keys where slot = 'me'`,
 		"reset in SQL": `select pglimit.reset('test', 'sql')`,
+		"pause in SQL": `select pglimit.pause('test', 'sql', now() + interval '1 hour', '1/1h')`,
 	} {
 		acts[name] = func(ctx context.Context) error {
 			_, err := pool.Exec(ctx, sql)
@@ -172,7 +173,7 @@ func everyAct(pool *pgxpool.Pool) map[string]func(context.Context) error {
 // from PUBLIC, and gets 42501 for everything else.
 func TestGrantsAreEnoughAndNoMore(t *testing.T) {
 	t.Parallel()
-	takes, peeks := []string{"allow in SQL", "reset in SQL"}, []string{"peek in SQL", "holders", "top"}
+	takes, peeks := []string{"allow in SQL", "reset in SQL", "pause in SQL"}, []string{"peek in SQL", "holders", "top"}
 	for _, s := range strategies.All() {
 		takes = append(takes, "take by "+s.Name())
 		peeks = append(peeks, "peek by "+s.Name())
