@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -40,16 +40,11 @@ Exit codes: 0 nothing over, nothing undue; 1 something is; 2 failed.`
 
 func newAuditCommand(a *app) *cobra.Command {
 	return &cobra.Command{
-		Use:     "audit FILE.jsonl",
-		Short:   "Judge the decisions of any limiter: over, undue",
-		Long:    auditLong,
-		Example: lines("pglimit audit decisions.jsonl", "", "zcat decisions.jsonl.gz | pglimit audit -"),
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) != 1 {
-				return usagef(cmd, "audit takes one FILE.jsonl, or - for standard input, not %d arguments", len(args))
-			}
-			return nil
-		},
+		Use:               "audit FILE.jsonl",
+		Short:             "Judge the decisions of any limiter: over, undue",
+		Long:              auditLong,
+		Example:           lines("pglimit audit decisions.jsonl", "", "zcat decisions.jsonl.gz | pglimit audit -"),
+		Args:              takes("FILE.jsonl"),
 		ValidArgsFunction: cobra.FixedCompletions([]string{"jsonl"}, cobra.ShellCompDirectiveFilterFileExt),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if args[0] == "-" {
@@ -86,37 +81,25 @@ func (a *app) audit(name string, from io.Reader) error {
 	}
 	var answer []auditJSON
 	var rows [][]string
-	worst, ok := "", true
+	var worst []string
 	for _, j := range log.Check() {
 		if j.Err != nil {
 			return fmt.Errorf("limiter %q: %w", j.Limiter, j.Err)
 		}
-		ok = ok && j.OK()
-		of := auditJSON{j.Limiter, j.Keys, j.Grants + j.Denials, j.Granted, j.Denials, j.Unknown, j.Over.Tokens, j.Twice, j.NotDueTotal, nil}
-		if j.Over.Tokens > 0 {
-			of.Worst = append(of.Worst, "over: "+j.Over.String())
-		}
-		if j.NotDueTotal > 0 {
-			of.Worst = append(of.Worst, "undue: "+j.NotDue[0].String())
-		}
-		row := []string{cmp.Or(j.Limiter, "-")}
-		for _, n := range []int64{int64(of.Keys), of.Decisions, of.Granted, of.Denials, of.Unknown, of.Over, of.Twice, of.Undue} {
-			row = append(row, strconv.FormatInt(n, 10))
-		}
+		of := auditJSON{j.Limiter, j.Keys, j.Grants + j.Denials, j.Granted, j.Denials, j.Unknown, j.Over.Tokens, j.Twice, j.NotDueTotal, j.Worst()}
+		name := cmp.Or(j.Limiter, "-")
 		for _, line := range of.Worst {
-			worst += row[0] + ": " + line + "\n"
+			worst = append(worst, name+": "+line+"\n")
 		}
-		answer, rows = append(answer, of), append(rows, row)
+		counts := numbers(int64(of.Keys), of.Decisions, of.Granted, of.Denials, of.Unknown, of.Over, of.Twice, of.Undue)
+		answer, rows = append(answer, of), append(rows, append([]string{name}, counts...))
 	}
 	if len(answer) == 0 {
 		return fmt.Errorf("%s has no decisions", name)
 	}
 	head := []string{"LIMITER", "KEYS", "DECISIONS", "TOKENS", "DENIED", "UNKNOWN", "OVER", "TWICE", "UNDUE"}
-	if err := a.print(answer, columns(head, rows)+worst); err != nil {
+	if err := a.print(answer, columns(head, rows)+strings.Join(worst, "")); err != nil || len(worst) == 0 {
 		return err
 	}
-	if !ok {
-		return exitDenied
-	}
-	return nil
+	return exitDenied
 }

@@ -27,12 +27,7 @@ func newBenchCompareCommand(a *app) *cobra.Command {
 			"pglimit bench --repeat 3 --output json > after.json",
 			"pglimit bench compare before.json after.json",
 		),
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) != 2 {
-				return usagef(cmd, "compare needs two files, OLD.json and NEW.json, not %d", len(args))
-			}
-			return nil
-		},
+		Args:              takes("OLD.json", "NEW.json"),
 		ValidArgsFunction: cobra.FixedCompletions([]string{"json"}, cobra.ShellCompDirectiveFilterFileExt),
 		RunE: func(_ *cobra.Command, args []string) error {
 			before, err := result.ReadFile(args[0])

@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"io"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -28,6 +29,14 @@ func columns(head []string, rows [][]string) string {
 	}
 	_ = w.Flush()
 	return b.String()
+}
+
+// numbers returns the cells of a row.
+func numbers(all ...int64) (cells []string) {
+	for _, n := range all {
+		cells = append(cells, strconv.FormatInt(n, 10))
+	}
+	return cells
 }
 
 // shortDuration formats the duration for people: 9ms, 1.3s, 8m3s, 2h. It is rounded up, so that waiting that long is

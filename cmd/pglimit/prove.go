@@ -3,14 +3,10 @@
 package main
 
 import (
-	"bufio"
-	"cmp"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"path/filepath"
-	"strconv"
 	"strings"
 	"time"
 
@@ -35,7 +31,7 @@ Exit codes: 0 the promises held, and what was planted was caught; 1 not; 2
 failed.`
 
 func newProveCommands(a *app) []*cobra.Command {
-	config, minutes, quick, out := prove.Config{Say: a.say}, 0.0, false, ""
+	config, minutes, quick, worker, out := prove.Config{Say: a.say}, 0.0, false, false, ""
 	cmd := &cobra.Command{
 		Use:   "prove",
 		Short: "Prove the promises under faults, and that the audit would see",
@@ -49,15 +45,14 @@ func newProveCommands(a *app) []*cobra.Command {
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			switch {
+			case worker:
+				return prove.Work(cmd.Context(), cmd.InOrStdin(), a.stdout)
 			case quick && cmd.Flags().Changed("minutes"):
 				return usagef(cmd, "prove takes --quick or --minutes, not both")
 			case quick:
 				minutes = 1
-			case minutes < 0.2 || minutes > 120: // all calls are kept in memory
-				return usagef(cmd, "--minutes is %v: it must be from 0.2 to 120", minutes)
-			}
-			if config.Processes < 1 || config.Processes > 16 || config.Callers < 1 || config.Callers > 1000 {
-				return usagef(cmd, "--processes is %d and --callers %d: 1 to 16, and 1 to 1000", config.Processes, config.Callers)
+			case minutes < 0.2 || minutes > 60: // all calls are kept in memory
+				return usagef(cmd, "--minutes is %v: it must be from 0.2 to 60", minutes)
 			}
 			if !cmd.Flags().Changed("seed") {
 				config.Seed = uint64(rand.Uint32()) //nolint:gosec // no secret
@@ -71,31 +66,20 @@ func newProveCommands(a *app) []*cobra.Command {
 	flags.Float64Var(&minutes, "minutes", 5, "`LENGTH` of the run")
 	flags.BoolVar(&quick, "quick", false, "one minute in all")
 	flags.StringVar(&out, "out", "", "write all decisions to this `FILE`, as \"pglimit audit\" reads them")
-	flags.IntVar(&config.Processes, "processes", 3, "`NUMBER` of processes that ask")
-	flags.IntVar(&config.Callers, "callers", 8, "`NUMBER` of callers in each")
-	return []*cobra.Command{cmd, {
-		Use: "prove-worker", Short: "A process of prove", Long: "A process of prove, which starts it.", Example: lines("pglimit prove"),
-		Hidden: true, Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return prove.Work(cmd.Context(), cmd.InOrStdin(), a.stdout)
-		},
-	}}
+	flags.BoolVar(&worker, "worker", false, "be a process that asks")
+	flags.Lookup("worker").Hidden = true
+	return []*cobra.Command{cmd}
 }
 
 func (a *app) prove(cmd *cobra.Command, config prove.Config, out string) (err error) {
-	self, err := os.Executable()
-	if err != nil {
-		return err
-	}
-	config.Worker, config.Pictures = []string{self, "prove-worker"}, strings.TrimSuffix(cmp.Or(out, filepath.Join(os.TempDir(), fmt.Sprintf("pglimit-prove-%d", config.Seed))), ".jsonl")
+	config.Worker = []string{os.Args[0], "prove", "--worker"}
 	if out != "" {
 		file, failed := os.Create(out)
 		if failed != nil {
 			return fmt.Errorf("--out: %w", failed)
 		}
-		buffer := bufio.NewWriterSize(file, 1<<16)
-		defer func() { err = errors.Join(err, buffer.Flush(), file.Close()) }()
-		config.Out = buffer
+		defer func() { err = errors.Join(err, file.Close()) }()
+		config.Out = file
 	}
 	a.say(fmt.Sprintf("seed %d, about %v", config.Seed, config.Length))
 	result, err := prove.Run(cmd.Context(), config)
@@ -111,48 +95,29 @@ func (a *app) prove(cmd *cobra.Command, config prove.Config, out string) (err er
 // proveText is the result on one screen.
 func proveText(r prove.Result) string {
 	var rows, planted [][]string
-	var notes, late []string
 	for _, f := range r.Faults {
-		switch {
-		case f.Skipped != "":
-			notes = append(notes, "skipped: "+f.Name+": "+f.Skipped)
-		case f.Times == 0:
-			late = append(late, f.Name)
-		default:
-			row := []string{f.Name, f.Does}
-			for _, n := range []int64{int64(f.Times), f.During, f.After, f.Unknown, f.Over, f.Undue, f.Lost} {
-				row = append(row, strconv.FormatInt(n, 10))
-			}
-			rows = append(rows, append(row, shortDuration(time.Duration(f.Slowest)), shortDuration(time.Duration(f.Recovered))))
-		}
-	}
-	for ; len(late) > 0; late = late[min(5, len(late)):] {
-		notes = append(notes, "there was no time: "+strings.Join(late[:min(5, len(late))], ", "))
+		row := append([]string{f.Name, f.Does}, numbers(int64(f.Times), f.During, f.After, f.Unknown, f.Over, f.Undue, f.Lost)...)
+		rows = append(rows, append(row, shortDuration(time.Duration(f.Slowest)), shortDuration(time.Duration(f.Recovered))))
 	}
 	for _, p := range r.Plants {
-		verdict := "not caught"
-		if p.Skipped != "" {
-			verdict = "skipped: " + p.Skipped
-		} else if p.Caught {
-			verdict = "caught: " + p.How
-		}
-		planted = append(planted, []string{p.Name, verdict, strconv.FormatInt(p.After, 10)})
+		planted = append(planted, append([]string{p.Name, p.How}, numbers(p.After)...))
 	}
 	q := r.Porcupine
-	notes = append(notes, fmt.Sprintf("permits: %d, at most %d of %d places held at once", r.Permits, r.Most, r.Places),
-		fmt.Sprintf("porcupine: %d counters, %d requests, %d without an answer: %d refused, %d undecided",
-			q.Histories, q.Operations, q.Unknown, q.Refused, q.Undecided))
-	var text strings.Builder
-	fmt.Fprintf(&text, "%s\nseed %d: %d decisions of %d processes with %d callers each, in %s\n\n%s%s\n\n%s\n", r.Server, r.Seed, r.Decisions,
-		r.Processes, r.Callers, shortDuration(time.Duration(r.Took)),
-		columns([]string{"FAULT", "WHAT", "N", "DURING", "AFTER", "UNKNOWN", "OVER", "UNDUE", "LOST", "SLOWEST", "BACK"}, rows),
-		strings.Join(notes, "\n"), columns([]string{"PLANTED", "THE AUDIT SAYS", "AFTER DECISIONS"}, planted))
+	lines := []string{
+		r.Server,
+		fmt.Sprintf("seed %d: %d decisions in %s\n", r.Seed, r.Decisions, shortDuration(time.Duration(r.Took))),
+		columns([]string{"FAULT", "WHAT", "N", "DURING", "AFTER", "UNKNOWN", "OVER", "UNDUE", "LOST", "SLOWEST", "BACK"}, rows) +
+			fmt.Sprintf("permits: %d, at most %d of %d places held at once", r.Permits, r.Most, r.Places),
+		fmt.Sprintf("porcupine: %d counters, %d requests, %d without an answer: %d refused, %d undecided\n",
+			q.Histories, q.Operations, q.Unknown, q.Refused, q.Undecided),
+		columns([]string{"PLANTED", "THE AUDIT SAYS", "AFTER DECISIONS"}, planted),
+	}
 	for _, finding := range r.Findings[:min(5, len(r.Findings))] {
-		text.WriteString(oneLine(errors.New(finding)) + "\n")
+		lines = append(lines, oneLine(errors.New(finding)))
 	}
-	if r.OK() {
-		return text.String() + "the promises held, and what was planted was caught\n"
+	verdict := "the promises held, and what was planted was caught\n"
+	if !r.OK() {
+		verdict = fmt.Sprintf("NOT PROVED: %d findings; the same faults again: pglimit prove --seed %d\n", len(r.Findings), r.Seed)
 	}
-	return text.String() + fmt.Sprintf("NOT PROVED: %d findings; the same faults again: pglimit prove --seed %d --processes %d --callers %d\n",
-		len(r.Findings), r.Seed, r.Processes, r.Callers)
+	return strings.Join(append(lines, verdict), "\n")
 }

@@ -263,6 +263,20 @@ type Judged struct {
 // OK says that nothing was found.
 func (j Judged) OK() bool { return j.Report.OK() && j.Twice == 0 }
 
+// Worst says in words what was found: the worst of each kind. It is empty if nothing was.
+func (j Judged) Worst() (found []string) {
+	if j.Over.Tokens > 0 {
+		found = append(found, "over: "+j.Over.String())
+	}
+	if j.Twice > 0 {
+		found = append(found, fmt.Sprintf("twice: %d tokens charged again for one ID", j.Twice))
+	}
+	if j.NotDueTotal > 0 {
+		found = append(found, "undue: "+j.NotDue[0].String())
+	}
+	return found
+}
+
 // Check judges each limiter, sorted by name. It takes time n log n. Of a bucket that had several limits, the grants are
 // judged by the loosest of those that held in each span, each from its first record to its last, and denials are not.
 func (l *Log) Check() []Judged {

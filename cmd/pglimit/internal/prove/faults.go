@@ -3,15 +3,14 @@
 package prove
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 )
@@ -23,83 +22,56 @@ type fault struct {
 }
 
 var faults = []fault{
-	{"process killed", "kill -9 of a process", func(ctx context.Context, p *prover) error {
-		return p.replace(ctx, p.random.IntN(len(p.children)))
+	{"process killed", "kill -9 of a process", func(ctx context.Context, p *prover) (err error) {
+		i := p.random.IntN(processes)
+		old := p.children[i]
+		_ = old.cmd.Process.Kill()
+		_ = old.cmd.Wait()
+		p.children[i], err = p.start(ctx, old.id+processes)
+		return err
 	}},
 	{"process stopped", "SIGSTOP, SIGCONT", func(ctx context.Context, p *prover) error {
-		process := p.children[p.random.IntN(len(p.children))].cmd.Process
+		process := p.children[p.random.IntN(processes)].cmd.Process
 		_ = process.Signal(syscall.SIGSTOP)
 		pass(ctx, 2*p.short())
 		return process.Signal(syscall.SIGCONT)
 	}},
 	{"server killed", "kill -9 of all", func(ctx context.Context, p *prover) error {
-		if err := p.server.kill(); err != nil {
-			return err
-		}
-		return p.server.restart(ctx)
+		return errors.Join(p.server.kill(), p.server.restart(ctx))
 	}},
 	{"server crashed", "immediate shutdown", func(ctx context.Context, p *prover) error {
-		if err := p.server.signal(syscall.SIGQUIT, true); err != nil {
-			return err
-		}
-		return p.server.restart(ctx)
+		return errors.Join(p.server.sh("kill -QUIT $server"), p.server.restart(ctx))
 	}},
 	{"server restarted", "fast shutdown", func(ctx context.Context, p *prover) error { return p.server.restart(ctx) }},
 	{"server stopped", "SIGSTOP, SIGCONT", func(ctx context.Context, p *prover) error {
-		if err := p.server.signal(syscall.SIGSTOP, false); err != nil {
-			return err
-		}
+		err := p.server.sh("kill -STOP $server $(pgrep -P $server); :") // some may have ended meanwhile
 		pass(ctx, 3*p.short())
-		return p.server.signal(syscall.SIGCONT, false)
+		return errors.Join(err, p.server.sh("kill -CONT $server $(pgrep -P $server); :"))
 	}},
 	{"backend killed", "kill -9, all recover", func(ctx context.Context, p *prover) error {
-		var err error
-		for range 100 { // one may have ended by itself
-			var pids []string
-			if pids, err = p.server.backends(ctx); err == nil && len(pids) > 0 {
-				if err = p.server.command("kill", "-9", pids[p.random.IntN(len(pids))]).Run(); err == nil {
-					return nil
-				}
-			}
-			pass(ctx, 10*time.Millisecond)
-		}
-		return cmp.Or(err, ctx.Err())
+		return p.server.backends(ctx, "kill -9 $pid && exit")
 	}},
-	{"disk full", "no room: PANIC", func(ctx context.Context, p *prover) error {
-		pids, err := p.server.backends(ctx)
-		if err != nil {
+	{"disk full", "no room: PANIC", func(ctx context.Context, p *prover) error { // no file may be larger, which is the same to Postgres
+		if err := p.server.backends(ctx, "prlimit --fsize=4096: --pid $pid && done=yes"); err != nil {
 			return err
 		}
-		limit := func(size string) error { // no file may be larger, which Postgres takes for a full disk
-			const each = `for pid; do prlimit --fsize=$0: --pid $pid && done=1; done; test $done` // some may have ended
-			return p.server.command("sh", append([]string{"-c", each, size}, pids...)...).Run()
-		}
-		if err := limit("4096"); err != nil {
-			return fmt.Errorf("prlimit: %w", err)
-		}
 		pass(ctx, p.short())
-		_ = limit("unlimited") // none is left where there was no room
-		return nil
+		return p.server.backends(ctx, "prlimit --fsize=unlimited: --pid $pid && done=yes")
 	}},
-	{"cut before", "the question is lost", cuts(cutBefore)},
-	{"cut during", "as Postgres decides", cuts(cutDuring)},
-	{"cut after", "the answer is lost", cuts(cutAfter)},
-	{"network silent", "nothing passes", func(ctx context.Context, p *prover) error {
-		p.proxy.silence.Lock()
-		defer p.proxy.silence.Unlock()
-		pass(ctx, 2*p.short())
-		return nil
-	}},
+	{"cut before", "the question is lost", wires(cutBefore)},
+	{"cut during", "as Postgres decides", wires(cutDuring)},
+	{"cut after", "the answer is lost", wires(cutAfter)},
+	{"network silent", "nothing passes", wires(silent)},
 	{"pool empty", "connections are held", func(ctx context.Context, p *prover) error {
 		length := 2 * p.short()
-		p.children[p.random.IntN(len(p.children))].tell("hold", int64(length))
+		_, _ = fmt.Fprintln(p.children[p.random.IntN(processes)].stdin, "hold", int64(length))
 		pass(ctx, length)
 		return nil
 	}},
-	{"table locked", "ACCESS EXCLUSIVE", locks("lock table pglimit.token_bucket in access exclusive mode")},
-	{"rows locked", "FOR UPDATE", locks("select from pglimit.token_bucket order by key, limiter for update")},
-	{"calls cancelled", "pg_cancel_backend", repeats("pg_cancel_backend")},
-	{"sessions ended", "pg_terminate_backend", repeats("pg_terminate_backend")},
+	{"table locked", "ACCESS EXCLUSIVE", runs("begin; lock table pglimit.token_bucket in access exclusive mode; select pg_sleep(%v); commit")},
+	{"rows locked", "FOR UPDATE", runs("begin; select from pglimit.token_bucket order by key, limiter for update; select pg_sleep(%v); commit")},
+	{"calls cancelled", "pg_cancel_backend", runs(strings.ReplaceAll(endEach, "end_it", "pg_cancel_backend"))},
+	{"sessions ended", "pg_terminate_backend", runs(strings.ReplaceAll(endEach, "end_it", "pg_terminate_backend"))},
 	{clockStepped, "+40 s, and back", stepClock},
 }
 
@@ -108,9 +80,9 @@ const clockStepped = "clock stepped"
 // skipped says why the fault cannot be injected here.
 func (f *fault) skipped() string {
 	if _, err := exec.LookPath("prlimit"); err != nil && f.name == "disk full" {
-		return "there is no prlimit (of util-linux)"
+		return "skipped: no prlimit" // of util-linux
 	} else if f.name == clockStepped && libfaketime() == "" {
-		return "there is no libfaketime"
+		return "skipped: no libfaketime"
 	}
 	return ""
 }
@@ -118,30 +90,23 @@ func (f *fault) skipped() string {
 func libfaketime() string {
 	found, _ := filepath.Glob("/usr/lib*/faketime/libfaketimeMT.so.1")
 	more, _ := filepath.Glob("/usr/lib/*/faketime/libfaketimeMT.so.1")
-	if found = append(found, more...); len(found) == 0 {
-		return ""
-	}
-	return found[0]
+	return append(append(found, more...), "")[0]
 }
 
 // stepClock restarts the server with a clock that can be stepped, steps it, and restarts it with its own.
 func stepClock(ctx context.Context, p *prover) error {
-	file := filepath.Join(p.server.data, "faketime") // which the server's user can reach
 	set := func(offset string) error {
-		err := os.WriteFile(file+".new", []byte(offset+"\n"), 0o600)
-		return errors.Join(err, os.Chmod(file+".new", 0o644), os.Rename(file+".new", file)) //nolint:gosec // another user reads it
+		return p.server.sh("echo " + offset + " >faketime.new && mv faketime.new faketime")
 	}
 	environment := map[string]string{
-		"LD_PRELOAD": libfaketime(), "FAKETIME_TIMESTAMP_FILE": file, "FAKETIME_NO_CACHE": "1", "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+		"LD_PRELOAD": libfaketime(), "FAKETIME_TIMESTAMP_FILE": filepath.Join(p.server.data, "faketime"), "FAKETIME_NO_CACHE": "1",
+		"FAKETIME_DONT_FAKE_MONOTONIC": "1",
 	}
 	err := set("+0s")
 	for name, value := range environment {
 		err = errors.Join(err, os.Setenv(name, value))
 	}
-	err = errors.Join(err, p.server.restart(ctx))
-	for name := range environment {
-		err = errors.Join(err, os.Unsetenv(name))
-	}
+	err = errors.Join(err, p.server.restart(ctx), os.Unsetenv("LD_PRELOAD"))
 	for _, offset := range []string{"+40s", "+0s"} {
 		pass(ctx, 2*p.short())
 		err = errors.Join(err, set(offset))
@@ -150,7 +115,7 @@ func stepClock(ctx context.Context, p *prover) error {
 	return errors.Join(err, p.server.kill(), p.server.restart(ctx)) // libfaketime may hang in a signal handler: no orderly end
 }
 
-func cuts(mode int32) func(ctx context.Context, p *prover) error {
+func wires(mode int32) func(ctx context.Context, p *prover) error {
 	return func(ctx context.Context, p *prover) error {
 		p.proxy.mode.Store(mode)
 		defer p.proxy.mode.Store(passes)
@@ -159,26 +124,19 @@ func cuts(mode int32) func(ctx context.Context, p *prover) error {
 	}
 }
 
-// locks holds a lock for a while.
-func locks(lock string) func(ctx context.Context, p *prover) error {
+// endEach ends what each session does that is at work, again and again.
+const endEach = `do $$ begin
+	for _ in 1..15 * %v loop
+		perform end_it(pid) from pg_stat_activity where application_name = '` + application + `' and state <> 'idle';
+		perform pg_sleep(0.03), pg_stat_clear_snapshot();
+	end loop;
+end $$`
+
+// runs a statement that takes so many seconds.
+func runs(statement string) func(ctx context.Context, p *prover) error {
 	return func(ctx context.Context, p *prover) error {
 		return p.server.do(ctx, database, func(conn *pgx.Conn) error {
-			return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
-				_, err := tx.Exec(ctx, lock)
-				pass(ctx, 2*p.short())
-				return err
-			})
-		})
-	}
-}
-
-// repeats calls the function for each session that is at work, again and again.
-func repeats(function string) func(ctx context.Context, p *prover) error {
-	return func(ctx context.Context, p *prover) error {
-		return p.server.do(ctx, database, func(conn *pgx.Conn) (err error) {
-			for end := time.Now().Add(p.short()); time.Now().Before(end) && err == nil; pass(ctx, 30*time.Millisecond) {
-				_, err = conn.Exec(ctx, "select "+function+"(pid) from pg_stat_activity where application_name = $1 and state <> 'idle'", application)
-			}
+			_, err := conn.Exec(ctx, fmt.Sprintf(statement, 2*p.short().Seconds()))
 			return err
 		})
 	}

@@ -7,8 +7,7 @@ import (
 	"context"
 	"embed"
 	"fmt"
-	"math/rand/v2"
-	"sort"
+	"strconv"
 	"sync"
 	"time"
 
@@ -26,30 +25,27 @@ import (
 // Plant is a fault that was planted in the product, in a database of its own.
 type Plant struct {
 	Name    string `json:"name"`
-	Planted bool   `json:"planted"` // false: the product as it is, for comparison
+	Planted bool   `json:"planted"` // false: the product as it is, for comparison, or it cannot be planted here
 	Caught  bool   `json:"caught"`
 	After   int64  `json:"decisions"` // until it was caught, or in all
-	How     string `json:"how,omitempty"`
-	Skipped string `json:"skipped,omitempty"`
+	How     string `json:"how"`       // what the audit says
 }
 
 //go:embed plants/*.sql
 var plantFiles embed.FS
 
-type take = func(ctx context.Context, pool *pgxpool.Pool, r rate.Request) ([]rate.Decision, error)
-
-// plants are files, or for the published constraint its schema, and how a caller takes then.
+// plants are files, or for the published constraint its schema.
 var plants = []struct {
 	name, file string
 	limit      pglimit.Limit
-	take       take
+	strategy   rate.Strategy // nil: public.take_in_order
 }{
-	{"nothing, for comparison", "", apiLimits["a"], takeOne},
-	{"the clock read before the lock", "clock_before_lock.sql", apiLimits["a"], takeOne},
-	{"read-then-write in one snapshot", "read_then_write.sql", apiLimits["a"], takeOne},
-	{"a denial that forgets", "denial_forgets.sql", apiLimits["a"], takeOne},
-	{"the published exclusion constraint", plantSchema, pglimit.Every(20 * time.Millisecond), takePublished},
-	{"keys locked in the caller's order", "caller_order.sql", pglimit.PerSecond(100_000).WithBurst(100_000), takeInOrder},
+	{"nothing, for comparison", "", apiLimits["a"], strategies.TokenBucket{}},
+	{"the clock read before the lock", "clock_before_lock.sql", apiLimits["a"], strategies.TokenBucket{}},
+	{"read-then-write in one snapshot", "read_then_write.sql", apiLimits["a"], strategies.TokenBucket{}},
+	{"a denial that forgets", "denial_forgets.sql", apiLimits["a"], strategies.TokenBucket{}},
+	{"the published exclusion constraint", plantSchema, pglimit.Every(20 * time.Millisecond), published.Strategies(plantSchema)[1]},
+	{"keys locked in the caller's order", "caller_order.sql", pglimit.PerSecond(100_000).WithBurst(100_000), nil},
 }
 
 const (
@@ -59,27 +55,12 @@ const (
 	plantEnough   = 500 // decisions of the product as it is, several times what it takes to catch one that is not
 )
 
-func takeOne(ctx context.Context, pool *pgxpool.Pool, r rate.Request) ([]rate.Decision, error) {
-	return strategies.TokenBucket{}.Take(ctx, postgres.OnPool(pool), []rate.Request{r})
-}
-
-func takePublished(ctx context.Context, pool *pgxpool.Pool, r rate.Request) ([]rate.Decision, error) {
-	return published.Strategies(plantSchema)[1].Take(ctx, postgres.OnPool(pool), []rate.Request{r})
-}
-
-func takeInOrder(ctx context.Context, pool *pgxpool.Pool, r rate.Request) ([]rate.Decision, error) {
-	keys := []string{"a", "b", "c", "d", "e", "f"}
-	rand.Shuffle(len(keys), func(i, j int) { keys[i], keys[j] = keys[j], keys[i] }) //nolint:gosec // a load
-	_, err := pool.Exec(ctx, "select public.take_in_order($1, $2, $3)", keys, int64(r.Limit.Token()), int64(r.Limit.Window()))
-	return nil, err
-}
-
 // plants plants one fault after another.
 func (p *prover) plants(ctx context.Context) (all []Plant, err error) {
 	for i, of := range plants {
-		planted := Plant{Name: of.name, Planted: i > 0}
+		planted := Plant{Name: of.name, Planted: i > 0, How: "not caught"}
 		if of.file == plantSchema && !p.server.btree {
-			planted.Skipped = "the extension btree_gist is not installed"
+			planted.Planted, planted.How = false, "skipped: no btree_gist"
 		} else if err = cmp.Or(p.plant(ctx, i, &planted), ctx.Err()); err != nil {
 			return all, fmt.Errorf("planting %s: %w", of.name, err)
 		}
@@ -91,27 +72,23 @@ func (p *prover) plants(ctx context.Context) (all []Plant, err error) {
 func (p *prover) plant(ctx context.Context, i int, planted *Plant) error {
 	of, name := plants[i], fmt.Sprintf("pglimit_prove_%d", i)
 	p.Say("planted: " + of.name)
-	if err := p.server.create(ctx, name); err != nil {
+	err := p.server.do(ctx, "", func(conn *pgx.Conn) error {
+		_, err := conn.Exec(ctx, "create database "+name+" template "+database) // the workers have left it
 		return err
-	}
-	config, err := pgxpool.ParseConfig(p.server.URL(name))
+	})
 	if err != nil {
 		return err
 	}
-	config.MaxConns = plantCallers
-	config.ConnConfig.RuntimeParams["deadlock_timeout"] = "50ms"
-	pool, err := pgxpool.NewWithConfig(ctx, config)
+	pool, err := pgxpool.New(ctx, p.server.URL(name)+"&deadlock_timeout=50ms&pool_max_conns="+strconv.Itoa(plantCallers))
 	if err != nil {
 		return err
 	}
 	defer pool.Close()
-	switch of.file {
-	case "":
-	case plantSchema:
+	if of.file == plantSchema {
 		err = published.Create(ctx, postgres.OnPool(pool), plantSchema)
-	default:
+	} else if of.file != "" {
 		text, _ := plantFiles.ReadFile("plants/" + of.file) // it is embedded
-		_, err = pool.Exec(ctx, string(text), pgx.QueryExecModeSimpleProtocol)
+		_, err = pool.Exec(ctx, string(text))
 	}
 	if err != nil {
 		return err
@@ -119,42 +96,40 @@ func (p *prover) plant(ctx context.Context, i int, planted *Plant) error {
 	ctx, cancel := context.WithTimeout(ctx, plantPatience)
 	defer cancel()
 	var mu sync.Mutex
-	var asked int64
 	var events []audit.Event
-	over := func(n int) int64 { return audit.Check(nil, of.limit, events[:n]).Over.Tokens }
-	var callers sync.WaitGroup
+	var asking sync.WaitGroup
 	r := rate.Request{Limiter: "planted", Key: "k", Limit: of.limit, Tokens: 1, Unit: 1, Durability: rate.Durable}
 	for range plantCallers {
-		callers.Go(func() {
+		asking.Go(func() {
 			for ctx.Err() == nil {
-				answers, err := of.take(context.WithoutCancel(ctx), pool, r)
-				mu.Lock()
-				asked++
-				if postgres.Is(err, "40P01") && !planted.Caught {
-					planted.Caught, planted.After, planted.How = true, asked, "a deadlock"
-					cancel()
+				var answers []rate.Decision
+				var err error
+				if of.strategy == nil {
+					const inOrder = "select public.take_in_order(array(select chr(96+n) from generate_series(1, 6) n order by random()), $1, $2)"
+					_, err = pool.Exec(context.WithoutCancel(ctx), inOrder, int64(of.limit.Token()), int64(of.limit.Window()))
+				} else {
+					answers, err = of.strategy.Take(context.WithoutCancel(ctx), postgres.OnPool(pool), []rate.Request{r})
 				}
-				for _, d := range answers {
-					if err == nil && !d.At.IsZero() {
-						events = append(events, audit.FromDecision(r.Tokens, r.Unit, d))
-					}
+				mu.Lock()
+				if err == nil && len(answers) > 0 && !answers[0].At.IsZero() {
+					events = append(events, audit.FromDecision(r.Tokens, r.Unit, answers[0]))
+				}
+				over, deadlock := audit.Check(nil, of.limit, events).Over.Tokens, postgres.Is(err, "40P01")
+				if !planted.Caught {
+					planted.After++
+				}
+				if planted.Caught = planted.Caught || over > 0 || deadlock; deadlock {
+					planted.How = "caught: a deadlock"
+				} else if over > 0 {
+					planted.How = fmt.Sprintf("caught: over by %d", over)
+				}
+				if planted.Caught || !planted.Planted && planted.After > plantEnough {
+					cancel()
 				}
 				mu.Unlock()
 			}
 		})
 	}
-	for ; ctx.Err() == nil; pass(ctx, 100*time.Millisecond) {
-		mu.Lock()
-		if over(len(events)) > 0 || !planted.Planted && asked > plantEnough {
-			cancel()
-		}
-		mu.Unlock()
-	}
-	callers.Wait()
-	planted.After = cmp.Or(planted.After, asked)
-	if worst := over(len(events)); worst > 0 && !planted.Caught {
-		planted.Caught, planted.How = true, fmt.Sprintf("over by %d", worst)
-		planted.After = 1 + int64(sort.Search(len(events), func(n int) bool { return over(n+1) > 0 }))
-	}
+	asking.Wait()
 	return nil
 }

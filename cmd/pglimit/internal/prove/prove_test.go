@@ -5,8 +5,9 @@ package prove
 import (
 	"context"
 	"fmt"
+	"maps"
 	"os"
-	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -36,7 +37,7 @@ func TestTheProofHolds(t *testing.T) {
 	}
 	t.Setenv(isWorker, "yes")
 	result, err := Run(t.Context(), Config{
-		Seed: 5, Length: 20 * time.Second, Processes: 2, Callers: 6, Worker: []string{os.Args[0]}, Pictures: filepath.Join(t.TempDir(), "p"),
+		Seed: 5, Length: 20 * time.Second, Worker: []string{os.Args[0]},
 		Faults: []string{"process killed", "backend killed", "cut after", "table locked"}, Say: func(what string) { t.Log(what) },
 	})
 	if err != nil && strings.Contains(err.Error(), "install initdb") && os.Getenv("CI") != "true" {
@@ -53,42 +54,54 @@ func TestTheProofHolds(t *testing.T) {
 func TestWhatAKilledProcessAsked(t *testing.T) {
 	t.Parallel()
 	const at = `"at":"2026-05-04T12:00:00Z","limit":"1/24h burst 100"`
-	p := &prover{rounds: []*round{{}}}
-	c := &child{read: make(chan struct{})}
-	p.listen(c, strings.NewReader(strings.Join([]string{
-		`{"limiter":"counter","key":"k",` + at + `,"tokens":60,"unknown":true,"begin":true,"call":1}`,
-		`{"limiter":"counter","key":"k",` + at + `,"tokens":30,"unknown":true,"begin":true,"call":2}`,
+	p := &prover{told: make(map[uint64]line)}
+	told := strings.Join([]string{
+		`{"limiter":"counter","key":"k",` + at + `,"tokens":60,"unknown":true,"call":1}`,
+		`{"limiter":"counter","key":"k",` + at + `,"tokens":30,"unknown":true,"call":2}`,
 		`{"limiter":"counter","key":"k",` + at + `,"tokens":30,"granted":30,"call":2,"ended":5}`,
 		`{"limiter":"counter","key":"k",` + at + `,"tokens":60,"granted":0,"call":3,"ended":5}`,
 		`{"limiter":"counter","key":"k",` + at + `,"tokens":50,"gran`,
-	}, "\n")))
-	r := p.rounds[0]
-	j := r.log.Check()[0]
-	if p.failed != nil || !j.OK() || j.Unknown != 1 || j.Denials != 1 || r.counted != 30 || len(r.counts) != 3 {
-		t.Errorf("%v: %+v, %+v", p.failed, j, r)
+	}, "\n")
+	c := &child{prover: p}
+	for i := range told {
+		if n, err := c.Write([]byte(told[i : i+1])); n != 1 || err != nil {
+			t.Fatal(n, err)
+		}
 	}
-	var q Porcupine
-	if ok, err := q.check(r.counts, ""); !ok || err != nil {
-		t.Error(q, err)
-	}
+	var result Result
+	var out strings.Builder
+	p.Out = &out
 	var f Fault
-	if found := r.judge(&f, 29); f.Lost != 1 || len(found) != 1 {
-		t.Error(f, found)
+	err := p.judgeRound(&round{Fault: &f, lines: slices.Collect(maps.Values(p.told))}, &result, 29)
+	if err != nil || len(p.findings) != 1 || f != (Fault{Times: 1, After: 2, Unknown: 1, Lost: 1}) {
+		t.Errorf("%v, %q: %+v", err, p.findings, f)
+	}
+	if q := result.Porcupine; q != (Porcupine{Histories: 1, Operations: 3, Unknown: 1}) || result.Decisions != 2 {
+		t.Errorf("%+v", result)
+	}
+	log, err := audit.ReadLog(strings.NewReader(out.String()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if j := log.Check()[0]; !j.OK() || j.Unknown != 1 || j.Denials != 1 {
+		t.Errorf("%+v", j)
 	}
 }
 
 // By the machine's clock, a grant counts if its call was short.
 func TestAClockThatStepped(t *testing.T) {
 	t.Parallel()
-	r := &round{fault: &fault{name: clockStepped}, first: make(map[int]int64)}
-	judge := func(began int64) []string {
-		for range 100 { // five seconds' tokens, and answered at once
+	judge := func(began int64) []string { // of five seconds' tokens, each granted at the same moment
+		r := &round{Fault: &Fault{Name: clockStepped}}
+		for range 100 {
 			record := audit.Record{Limiter: "wait", Key: "k", Limit: audit.Limit{Limit: waitLimit}, Tokens: 1, Granted: 1}
-			if err := r.add(line{Record: record, Began: began, Ended: int64(time.Minute)}); err != nil {
-				t.Fatal(err)
-			}
+			r.lines = append(r.lines, line{Record: record, Began: began, Ended: int64(time.Minute)})
 		}
-		return r.judge(&Fault{}, 0)
+		var p prover
+		if err := p.judgeRound(r, &Result{}, 0); err != nil {
+			t.Fatal(err)
+		}
+		return p.findings
 	}
 	if found := judge(0); len(found) > 0 {
 		t.Error("they may have been granted in a minute:", found)
@@ -101,21 +114,19 @@ func TestAClockThatStepped(t *testing.T) {
 func TestPorcupineRefuses(t *testing.T) {
 	t.Parallel()
 	asked := func(began, ended, tokens, granted int64) porcupine.Operation {
-		return operation(line{Record: audit.Record{Tokens: tokens, Granted: granted}, Began: began, Ended: ended})
+		return new(Porcupine).operation(line{Record: audit.Record{Tokens: tokens, Granted: granted}, Began: began, Ended: ended})
 	}
 	for name, history := range map[string][]porcupine.Operation{
 		"too much":                  {asked(1, 2, 60, 60), asked(3, 4, 60, 60)},
 		"a denial before the grant": {asked(1, 2, 60, 0), asked(3, 4, 60, 60)},
 	} {
 		var q Porcupine
-		picture := filepath.Join(t.TempDir(), "picture.html")
-		ok, err := q.check(history, picture)
-		if _, missing := os.Stat(picture); ok || err != nil || missing != nil || q.Refused != 1 {
-			t.Errorf("%s: %+v, %v, %v", name, q, err, missing)
+		if q.check(history) || q.Refused != 1 {
+			t.Errorf("%s: %+v", name, q)
 		}
 	}
 	var q Porcupine
-	if ok, _ := q.check([]porcupine.Operation{asked(1, 5, 60, 0), asked(2, 4, 60, 60)}, ""); !ok {
+	if !q.check([]porcupine.Operation{asked(1, 5, 60, 0), asked(2, 4, 60, 60)}) {
 		t.Error("of two at once, either may come first")
 	}
 }

@@ -4,8 +4,8 @@ package prove
 
 import (
 	"cmp"
-	"fmt"
-	"slices"
+	"encoding/json"
+	"math"
 	"time"
 
 	"github.com/anishathalye/porcupine"
@@ -15,57 +15,23 @@ import (
 
 // round is a fault, the time before and after it, and keys of its own: so what it leaves unknown excuses nothing else.
 type round struct {
+	*Fault
 	number   int
-	fault    *fault
-	from, to int64         // of the fault; 0: not yet
-	first    map[int]int64 // when Postgres granted something to each worker after that
-	log      audit.Log
-	calls    []call
-	unknown  int64
-	counts   []porcupine.Operation
-	counted  int64 // tokens that the counter is known to have granted
-}
-
-// call is when a request was sent and answered.
-type call struct {
-	began, ended int64
-	known, waits bool
-}
-
-// add a request whose outcome is final.
-func (r *round) add(l line) error {
-	known := l.Error == "" && !l.Unknown
-	r.calls = append(r.calls, call{l.Began, l.Ended, known, l.Limiter == "wait"})
-	if l.Unknown && l.Limiter != "wait" { // who waits is told to give up, and that is counted like it
-		r.unknown++
-	}
-	if l.Granted > 0 && l.Limiter != "leased" && r.to > 0 && l.Began > r.to {
-		r.first[l.Worker] = min(cmp.Or(r.first[l.Worker], l.Ended), l.Ended)
-	}
-	if l.Limiter == "counter" && l.Tokens > 0 {
-		r.counted += l.Granted
-		r.counts = append(r.counts, operation(l))
-	}
-	if r.steps() { // grants are judged by the machine's clock, if it tells when they were made, and denials are not
-		if l.Granted == 0 || l.ID != "" || l.Limiter == "calendar" || l.Ended-l.Began > int64(vague) {
-			return nil
-		}
-		l.At, l.Delay, l.Tokens = audit.Time(l.Ended), 0, l.Granted
-	}
-	return r.log.Add(l.Record)
+	from, to int64 // of the fault
+	back     int64 // how long it took until Postgres granted something to every process again
+	lines    []line
 }
 
 // vague is the longest call whose grant counts where the machine's clock is the measure.
 const vague = 200 * time.Millisecond
 
-func (r *round) steps() bool { return r.fault != nil && r.fault.name == clockStepped }
+func (r *round) steps() bool { return r.Name == clockStepped }
 
 // Fault is what all rounds with a fault showed.
 type Fault struct {
 	Name      string `json:"name"`
 	Does      string `json:"does"`
-	Skipped   string `json:"skipped,omitempty"`
-	Times     int    `json:"times"`
+	Times     int    `json:"times"` // 0: there was no time, or it cannot be injected here, as Does says then
 	During    int64  `json:"decisions_during"`
 	After     int64  `json:"decisions_after"`
 	Unknown   int64  `json:"unknown"`
@@ -76,62 +42,122 @@ type Fault struct {
 	Recovered int64  `json:"recovered_ns"`
 }
 
-// judge adds what the round showed. owed is what the counter owes in the database.
-func (r *round) judge(f *Fault, owed int64) (findings []string) {
-	f.Times++
-	for _, c := range r.calls {
-		if !c.waits && c.began < r.to && c.ended > r.from {
-			f.Slowest = max(f.Slowest, c.ended-c.began)
+// judgeRound adds what the round showed. owed is what the counter owes in the database. The decisions are written to
+// Config.Out, but those of a clock that stepped: their times are no measure.
+func (p *prover) judgeRound(r *round, result *Result, owed int64) (err error) {
+	r.Times++
+	r.Recovered = max(r.Recovered, r.back)
+	var log audit.Log
+	var counts []porcupine.Operation
+	counted := int64(0)
+	for _, l := range r.lines {
+		waits := l.Limiter == "wait" // who waits is told to give up, and that is no slow answer and no unknown one
+		if !waits && l.Began < r.to && l.Ended > r.from {
+			r.Slowest = max(r.Slowest, l.Ended-l.Began)
 		}
-		switch {
-		case !c.known || c.ended < r.from:
-		case c.ended <= r.to:
-			f.During++
-		default:
-			f.After++
+		if l.Unknown && !waits {
+			r.Unknown++
+		} else if l.Error == "" && !l.Unknown {
+			result.Decisions++
+			if l.Ended > r.to {
+				r.After++
+			} else if l.Ended >= r.from {
+				r.During++
+			}
+		}
+		if l.Limiter == "counter" && l.Tokens > 0 {
+			counted += l.Granted
+			counts = append(counts, result.Porcupine.operation(l))
+		}
+		if r.steps() { // grants are judged by the machine's clock, if it tells when they were made, and denials are not
+			if l.Granted == 0 || l.ID != "" || l.Limiter == "calendar" || l.Ended-l.Began > int64(vague) {
+				continue
+			}
+			l.At, l.Delay, l.Tokens = audit.Time(l.Ended), 0, l.Granted
+			l.Limit.Burst = 3*l.Limit.Burst + int64(vague/l.Limit.Token()) // one more for each step, and what refills while it was asked
+		} else if p.Out != nil {
+			err = json.NewEncoder(p.Out).Encode(l)
+		}
+		if err = cmp.Or(err, log.Add(l.Record)); err != nil {
+			return err
 		}
 	}
-	f.Unknown += r.unknown
-	for _, first := range r.first {
-		f.Recovered = max(f.Recovered, first-r.to)
-	}
-	for _, j := range r.log.Check() {
-		if r.steps() { // one more burst for each step, and what refills while a call is under way
-			limit := loosest[j.Limiter]
-			j.Over.Tokens = max(0, j.Over.Tokens-2*limit.Burst-int64(vague/limit.Token()))
-		}
-		f.Over += j.Over.Tokens + j.Twice
-		f.Undue += j.NotDueTotal
-		if o := j.Over; o.Tokens > 0 {
-			findings = append(findings, fmt.Sprintf("%s %s: %d too many, %d granted in %v", j.Limiter, o.Bucket, o.Tokens, o.Granted, o.To.Sub(o.From)))
-		}
-		if j.Twice > 0 {
-			findings = append(findings, fmt.Sprintf("%s: %d tokens charged twice for one ID", j.Limiter, j.Twice))
-		}
-		if j.NotDueTotal > 0 {
-			d := j.NotDue[0]
-			findings = append(findings, fmt.Sprintf("%s %s: %d denials undue, %d tokens were there for %v", j.Limiter, d.Bucket, j.NotDueTotal, d.Free, d.Late))
+	for _, j := range log.Check() {
+		r.Over += j.Over.Tokens + j.Twice
+		r.Undue += j.NotDueTotal
+		for _, what := range j.Worst() {
+			p.find(r, j.Limiter+": "+what)
 		}
 	}
-	if lost := r.counted - owed; lost > 0 {
-		f.Lost += lost
-		findings = append(findings, "counter: it has forgotten what it had granted")
+	if lost := counted - owed; lost > 0 {
+		r.Lost += lost
+		p.find(r, "counter: it has forgotten what it had granted")
 	}
-	return findings
+	if len(counts) > 0 && !result.Porcupine.check(counts) {
+		p.find(r, "counter: porcupine finds no order for its requests")
+	}
+	return nil
 }
 
-// mostPermits is how many places were held at once.
+// mostPermits is how many places were held at once: the most were when one of the spans began.
 func mostPermits(spans []line) (most int64) {
-	type change struct{ at, by int64 }
-	var changes []change
 	for _, s := range spans {
-		changes = append(changes, change{s.Began, s.Permit}, change{s.Ended, -s.Permit})
-	}
-	slices.SortFunc(changes, func(a, b change) int { return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.by, b.by)) })
-	held := int64(0)
-	for _, c := range changes {
-		held += c.by
+		held := int64(0)
+		for _, other := range spans {
+			if other.Began <= s.Began && s.Began < other.Ended {
+				held += other.Permit
+			}
+		}
 		most = max(most, held)
 	}
 	return most
+}
+
+// operation is a request for the counter, as porcupine has it. One without an answer may have been decided at any time
+// later, or never: it ends behind all others, where it changes nothing.
+func (p *Porcupine) operation(l line) porcupine.Operation {
+	p.Operations++
+	op := porcupine.Operation{ClientId: l.Worker, Output: l, Call: l.Began, Return: l.Ended}
+	if l.Unknown {
+		p.Unknown++
+		op.Return = math.MaxInt64
+	}
+	return op
+}
+
+// counter is a bucket that does not refill in the time of a run: what is left only falls. A grant needs that so many
+// are left, and a denial that they are not. The order that porcupine looks for must fit the times of questions and
+// answers.
+var counter = porcupine.Model{
+	Init: func() any { return counterLimit.Burst },
+	Step: func(state, _, output any) (bool, any) {
+		left, l := state.(int64), output.(line)
+		there := l.Tokens <= left
+		if there && (l.Granted > 0 || l.Unknown) {
+			return true, left - l.Tokens
+		}
+		return l.Unknown || !there && l.Granted == 0, left
+	},
+}
+
+// Porcupine is what the checker that others wrote said of the counters' histories.
+type Porcupine struct {
+	Histories  int `json:"histories"`
+	Operations int `json:"operations"`
+	Unknown    int `json:"unknown"`
+	Undecided  int `json:"undecided"` // took too long
+	Refused    int `json:"refused"`
+}
+
+// check a history, and say whether it may be one of a counter.
+func (p *Porcupine) check(history []porcupine.Operation) bool {
+	p.Histories++
+	result := porcupine.CheckOperationsTimeout(counter, history, 5*time.Second)
+	switch result {
+	case porcupine.Unknown:
+		p.Undecided++
+	case porcupine.Illegal:
+		p.Refused++
+	}
+	return result != porcupine.Illegal
 }

@@ -4,7 +4,6 @@ package prove
 
 import (
 	"bufio"
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -13,7 +12,6 @@ import (
 	"io"
 	"math/rand/v2"
 	"os"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -39,38 +37,38 @@ var (
 	looseLimit    = pglimit.PerSecond(50).WithBurst(20) // of the limiter "changing", unless a rule says tightLimit
 	tightLimit    = pglimit.PerSecond(10).WithBurst(5)
 	counterLimit  = pglimit.Every(1000 * time.Hour).WithBurst(100) // does not refill in the time of a run
-	loosest       = map[string]pglimit.Limit{                      // by limiter
-		"api": apiLimits["a"], "org": orgLimit, "leased": leasedLimit, "wait": waitLimit, "changing": looseLimit, "counter": counterLimit,
-	}
 )
 
 const (
+	processes   = 3
+	callers     = 8   // in each
 	places      = 3   // of the permits
 	mostCounts  = 120 // requests for the counter, of each process and round: porcupine's search is exponential
 	ofUnknown   = 40  // of these is one without an answer
 	longestWait = 250 * time.Millisecond
-	application = "pglimit prove"
+	application = "pglimit-prove"
 	poolSize    = 4 // of each of two
+
+	workerOptions = "&pool_max_conns=4&application_name=" + application
 )
 
 // task of a worker process.
 type task struct {
-	URL                    string
-	Worker, Callers, Round int
-	Seed                   uint64
-	Timeout                time.Duration // of a decision
+	URL           string
+	Worker, Round int
+	Seed          uint64
+	Timeout       time.Duration // of a decision
 }
 
 // line is what a worker tells of a request: before it is sent, with an outcome that is Unknown, and once it is
 // answered.
 type line struct {
 	audit.Record
-	Call   uint64 `json:"call"`            // the same before and after
-	Begin  bool   `json:"begin,omitempty"` // before
+	Call   uint64 `json:"call"` // the same before and after
 	Round  int    `json:"round"`
 	Worker int    `json:"worker"`
 	Began  int64  `json:"began"` // by the machine's clock, in nanoseconds since 1970
-	Ended  int64  `json:"ended,omitempty"`
+	Ended  int64  `json:"ended"`
 	Permit int64  `json:"permit,omitempty"` // so many places were certainly held from Began to Ended
 	Error  string `json:"error,omitempty"`
 }
@@ -86,13 +84,13 @@ type worker struct {
 	counting         sync.Mutex   // one request for the counter at a time
 	counted          map[int]int  // by round
 	telling          sync.Mutex
-	to               io.Writer
+	to               *json.Encoder
 }
 
 // Work is a worker process: it reads its task and then commands, line by line, until the parent is gone.
 func Work(ctx context.Context, from io.Reader, to io.Writer) error {
 	commands := bufio.NewScanner(from)
-	w := worker{to: to, counted: make(map[int]int)}
+	w := worker{to: json.NewEncoder(to), counted: make(map[int]int)}
 	if !commands.Scan() || json.Unmarshal(commands.Bytes(), &w.task) != nil {
 		return errors.New("it is started by \"pglimit prove\"")
 	}
@@ -100,11 +98,12 @@ func Work(ctx context.Context, from io.Reader, to io.Writer) error {
 		return err
 	}
 	w.phase.Store(2 * int64(w.Round))
+	w.calls.Store(uint64(w.Worker) << 32) //nolint:gosec // a small number
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	var callers sync.WaitGroup
-	for i := range w.Callers {
-		callers.Go(func() {
+	var asking sync.WaitGroup
+	for i := range callers {
+		asking.Go(func() {
 			c := caller{worker: &w, Rand: rand.New(rand.NewPCG(w.Seed, uint64(i)))} //nolint:gosec // a load
 			for ctx.Err() == nil {
 				phase := w.phase.Load()
@@ -118,30 +117,25 @@ func Work(ctx context.Context, from io.Reader, to io.Writer) error {
 		})
 	}
 	for commands.Scan() {
-		verb, rest, _ := strings.Cut(commands.Text(), " ")
+		var verb string
 		var n int64
-		_, _ = fmt.Sscan(rest, &n)
-		if verb == "phase" {
+		if _, _ = fmt.Sscan(commands.Text(), &verb, &n); verb == "phase" {
 			w.phase.Store(n)
-		} else {
-			go w.hold(ctx, time.Duration(n))
+			continue
+		}
+		for range poolSize { // hold the connections of the first pool
+			go w.pools[0].Exec(ctx, "select pg_sleep($1)", time.Duration(n).Seconds()) //nolint:errcheck // they are held or gone
 		}
 	}
 	cancel()
 	time.AfterFunc(30*time.Second, func() { os.Exit(1) }) //nolint:forbidigo // a call that ignores its time limit must not keep the parent
-	callers.Wait()
+	asking.Wait()
 	return nil
 }
 
 func (w *worker) open(ctx context.Context) (err error) {
-	config, err := pgxpool.ParseConfig(w.URL)
-	if err != nil {
-		return err
-	}
-	config.MaxConns = poolSize
-	config.ConnConfig.RuntimeParams["application_name"] = application
 	for i := range w.pools {
-		if w.pools[i], err = pgxpool.NewWithConfig(ctx, config.Copy()); err != nil {
+		if w.pools[i], err = pgxpool.New(ctx, w.URL); err != nil {
 			return err
 		}
 	}
@@ -160,27 +154,13 @@ func (w *worker) open(ctx context.Context) (err error) {
 	return errors.Join(err, failed)
 }
 
-// hold the connections of the first pool.
-func (w *worker) hold(ctx context.Context, length time.Duration) {
-	ctx, cancel := context.WithTimeout(ctx, length)
-	defer cancel()
-	for range poolSize {
-		if conn, err := w.pools[0].Acquire(ctx); err == nil {
-			defer conn.Release()
-		}
-	}
-	<-ctx.Done()
-}
-
-// tell the parent, in one write: who is killed has told all or nothing of it.
+// tell the parent. Each line is one write: a killed process has told all or nothing of it.
 func (w *worker) tell(lines ...line) {
-	var text bytes.Buffer
-	for i := range lines {
-		_ = json.NewEncoder(&text).Encode(&lines[i]) //nolint:errchkjson // its limit is text
-	}
 	w.telling.Lock()
 	defer w.telling.Unlock()
-	_, _ = w.to.Write(text.Bytes()) // if the parent is gone, stdin ends too
+	for i := range lines {
+		_ = w.to.Encode(&lines[i]) //nolint:errchkjson // if the parent is gone, stdin ends too
+	}
 }
 
 // caller is one of many.
@@ -203,7 +183,7 @@ func (c *caller) request(limiter, key string, limit pglimit.Limit, most int64) p
 func (c *caller) ask(ctx context.Context) error {
 	l := c.limiters[c.IntN(2)]
 	api := func(key string) pglimit.Request { return c.request("api", key, apiLimits[key], 5) }
-	id := fmt.Sprintf("%d-%d", os.Getpid(), c.calls.Add(1))
+	id := fmt.Sprint(c.calls.Add(1))
 	switch n := c.IntN(100); {
 	case n < 6: // many at the same moment, and as much as there is
 		now := time.Now()
@@ -243,6 +223,9 @@ func (c *caller) ask(ctx context.Context) error {
 		return c.do(ctx, c.leased, r, func(told *line, _ pglimit.Decision) { told.Contended = told.Granted == 0 }) // another process may have the tokens
 	case n < 51:
 		return c.permit(ctx)
+	case n < 52:
+		_, err := c.pools[1].Exec(ctx, "select pglimit.set_limit('changing', $1, note => 'prove')", []string{tightLimit.String(), looseLimit.String()}[c.IntN(2)])
+		return err
 	case n < 59:
 		return c.do(ctx, c.changing, c.request("changing", "p", pglimit.Limit{}, 4), nil)
 	case n < 67:
@@ -264,7 +247,7 @@ func (c *caller) send(requests []pglimit.Request, do func() ([]pglimit.Decision,
 	lines := make([]line, len(requests))
 	now := time.Now().UnixNano()
 	for i, r := range requests {
-		lines[i] = line{Call: c.calls.Add(1), Begin: true, Round: c.round, Worker: c.Worker, Began: now, Record: audit.Record{
+		lines[i] = line{Call: c.calls.Add(1), Round: c.round, Worker: c.Worker, Began: now, Ended: now, Record: audit.Record{
 			Limiter: r.Limiter, Key: r.Key, Limit: audit.Limit{Limit: cmp.Or(r.Limit, looseLimit)}, At: audit.Time(now - 1000), // Postgres has microseconds
 			Tokens: r.Tokens, Unit: r.Unit, ID: r.ID, Unknown: true, Durable: true,
 		}}
@@ -274,7 +257,7 @@ func (c *caller) send(requests []pglimit.Request, do func() ([]pglimit.Decision,
 	now = time.Now().UnixNano()
 	for i := range lines {
 		l := &lines[i]
-		l.Begin, l.Ended, l.Unknown = false, now, false
+		l.Ended, l.Unknown = now, false
 		if err != nil {
 			l.Record, l.Error = l.Answered(pglimit.Decision{}, err), err.Error()
 			continue
@@ -303,19 +286,17 @@ func (c *caller) settle(ctx context.Context, l *pglimit.Limiter, r pglimit.Reque
 		r.Key += "more"
 	}
 	return c.do(ctx, l, r, func(told *line, d pglimit.Decision) {
-		switch actual := c.Int64N(4); {
-		case d.Granted == 0:
-		case more: // what is charged beyond what is there explains denials, and grants nothing
+		if d.Granted > 0 && more { // what is charged beyond what is there explains denials, and grants nothing
 			extra := *told
 			extra.Call, extra.Granted, extra.Tokens, extra.Unknown = c.calls.Add(1), 0, 2, true
 			c.tell(extra)
 			_, _ = l.Settle(ctx, d, d.Granted+extra.Tokens)
-		case actual%2 == 0: // it may have been given back even if that fails
-			told.Returned = d.Granted - actual
-			_, _ = l.Settle(ctx, d, actual)
-		default:
-			told.Returned = 2
-			_ = l.Refund(ctx, d, told.Returned)
+		} else if d.Granted > 0 { // it may have been given back even if that fails
+			if told.Returned = 1 + c.Int64N(4); told.Returned%2 == 0 {
+				_, _ = l.Settle(ctx, d, d.Granted-told.Returned)
+			} else {
+				_ = l.Refund(ctx, d, told.Returned)
+			}
 		}
 	})
 }
@@ -339,7 +320,7 @@ func (c *caller) permit(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	held := line{Round: c.round, Began: time.Now().UnixNano(), Permit: p.Weight}
+	held := line{Call: c.calls.Add(1), Round: c.round, Began: time.Now().UnixNano(), Permit: p.Weight}
 	held.Limit.Limit = waitLimit // a line has one
 	pass(p.Context(), time.Duration(c.IntN(20))*time.Millisecond)
 	held.Ended = time.Now().UnixNano()
