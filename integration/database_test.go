@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"fmt"
 	"net/url"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -105,6 +106,12 @@ func (s *testServer) makeTemplate() (name string, err error) {
 		return "", err
 	}
 	err = migrations.Up(ctx, pool)
+	if file := os.Getenv("PGLIMIT_TEST_FUNCTIONS"); err == nil && file != "" { // with a fault, of internal/mutate
+		var functions []byte
+		if functions, err = os.ReadFile(file); err == nil {
+			_, err = pool.Exec(ctx, string(functions))
+		}
+	}
 	pool.Close()
 	if err != nil {
 		return "", fmt.Errorf("migrating the template: %w", err)

@@ -1,16 +1,20 @@
 // Command mutate plants faults in the code, one at a time, and says which of them no test notices.
 //
-//	go run ./internal/mutate -list                  the faults that would be planted
-//	go run ./internal/mutate -n 20 -only take_many  twenty of them, in files whose path has that text
-//	go run ./internal/mutate -seed 7                others; a fault is drawn by its seed
+//	go run ./internal/mutate -list                         the faults that would be planted
+//	go run ./internal/mutate -n 20 -only take_many -quick  twenty of them, in lines that have that text
+//	go run ./internal/mutate -seed 7                       others; a fault is drawn by its seed
 //
 // A fault is one operator, word or statement changed: "<" to "<=", "greatest" to "least", a call left out. The tree is
-// not touched: the compiler gets an overlay. One fault takes up to the time of the whole suite, so run it overnight. It
-// ends with 1 if a fault survives that equivalent.txt does not list.
+// not touched: functions of SQL are created again in the databases of the tests, and Go's compiler gets an overlay.
+// Most faults are noticed in ten seconds, by the replay of SQL or by the tests of their own package. One that these miss
+// takes the time of the whole suite, unless -quick is given. The command ends with 1 if a fault survives that
+// equivalent.txt does not list.
 package main
 
 import (
+	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	_ "embed"
 	"encoding/json"
@@ -52,11 +56,12 @@ var equivalent string
 func main() {
 	n := flag.Int("n", 150, "how many faults to plant")
 	seed := flag.Uint64("seed", 1, "draws the faults")
-	only := flag.String("only", "", "plant in files whose path has this text")
+	only := flag.String("only", "", "plant faults whose line, as it is printed, has this text")
+	quick := flag.Bool("quick", false, "run only the first tests: plant what they miss again, without this")
 	list := flag.Bool("list", false, "print the faults, plant none")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	survived, err := run(ctx, os.Stdout, *n, *seed, *only, *list)
+	survived, err := run(ctx, os.Stdout, *n, *seed, *only, *quick, *list)
 	stop()
 	switch {
 	case err != nil:
@@ -67,14 +72,22 @@ func main() {
 	}
 }
 
-func run(ctx context.Context, out io.Writer, n int, seed uint64, only string, list bool) (survived int, err error) {
-	all, err := faults(only)
+func run(ctx context.Context, out io.Writer, n int, seed uint64, only string, quick, list bool) (survived int, err error) {
+	all, err := faults()
 	if err != nil {
 		return 0, err
 	}
-	if !list { // or every fault would seem to be noticed
-		if err := test(ctx, nil, append(slices.Clone(packages), "./integration")...); err != nil {
-			return 0, fmt.Errorf("the tests fail without a fault: %w", err)
+	all = slices.DeleteFunc(all, func(f fault) bool {
+		return !strings.Contains(f.String(), only) || strings.Contains(equivalent, f.String()+"\n")
+	})
+	dir, err := os.MkdirTemp("", "mutate")
+	if err != nil {
+		return 0, err
+	}
+	defer os.RemoveAll(dir) //nolint:errcheck // the system's temporary folder
+	if !list {              // the tests as they are: they are those of a fault in SQL
+		if err := build(ctx, filepath.Join(dir, "integration.test"), "integration"); err != nil {
+			return 0, err
 		}
 	}
 	r := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // to be repeated
@@ -84,84 +97,118 @@ func run(ctx context.Context, out io.Writer, n int, seed uint64, only string, li
 		if planted == n || ctx.Err() != nil {
 			break
 		}
-		if strings.Contains(equivalent, f.String()+"\n") {
-			continue
-		}
 		planted++
 		if list {
 			fmt.Fprintln(out, f) //nolint:errcheck // stdout is gone
 			continue
 		}
 		start := time.Now()
-		what, err := plant(ctx, f)
+		noticed, err := plant(ctx, dir, f, quick)
 		if err != nil {
 			return survived, err
 		}
-		if what == "SURVIVED" {
+		if noticed == "" {
 			survived++
 		}
-		fmt.Fprintf(out, "%-12s %4.0f s  %s\n", what, time.Since(start).Seconds(), f) //nolint:errcheck // stdout is gone
+		fmt.Fprintf(out, "%4.0f s  %s\n        %s\n", //nolint:errcheck // stdout is gone
+			time.Since(start).Seconds(), f, cmp.Or(noticed, "SURVIVED"))
 	}
-	fmt.Fprintf(out, "%d faults of %d, %d survived (seed %d)\n", planted, len(all), survived, seed) //nolint:errcheck // stdout is gone
+	fmt.Fprintf(out, "%d faults of %d, %d survived (seed %d)\n", //nolint:errcheck // stdout is gone
+		planted, len(all), survived, seed)
 	return survived, ctx.Err()
 }
 
-// plant runs the tests with the fault, those of its own package first.
-func plant(ctx context.Context, f fault) (string, error) {
-	dir, err := os.MkdirTemp("", "mutate")
-	if err != nil {
-		return "", err
-	}
-	defer os.RemoveAll(dir) //nolint:errcheck // the system's temporary folder
+// trial is a folder whose tests run, and which of them.
+type trial struct {
+	dir  string
+	args []string
+}
+
+const (
+	// unrelated tests do not run what faults are planted in, or compare functions with those that have none.
+	unrelated = "-test.skip=TestBuiltSchema|TestWhatDiffersIsNamedAndPutBack|TestTheGeneratedMigration|" +
+		"Docs|README|GoCommands|Help|Example|Migrat|Schedul|Standby|Backup|Schema"
+	quickest = "-test.run=TestReplay$/token_bucket|TestReplayOf|DecideAsGoDoes|TestSQLSaysOfEveryRow|" +
+		"TestConformance//DecidesAsInMemory"
+)
+
+// plant says which test noticed the fault, or nothing. The cheapest tests run first, until one fails. For a fault in a
+// function of SQL they need not be built again.
+func plant(ctx context.Context, dir string, f fault, quick bool) (noticed string, err error) {
 	faulty := bytes.Join([][]byte{f.old[:f.from], []byte(f.text), f.old[f.to:]}, nil)
-	overlay := filepath.Join(dir, "overlay.json")
+	file, overlay := filepath.Join(dir, "faulty"), filepath.Join(dir, "overlay.json")
+	binary := filepath.Join(dir, "faulty.test")
 	abs, err := filepath.Abs(f.file)
 	if err != nil {
 		return "", err
 	}
-	replace, err := json.Marshal(map[string]any{"Replace": map[string]string{abs: filepath.Join(dir, "faulty")}})
+	replace, err := json.Marshal(map[string]any{"Replace": map[string]string{abs: file}})
 	if err != nil {
 		return "", err
 	}
-	if err := errors.Join(os.WriteFile(filepath.Join(dir, "faulty"), faulty, 0o600), os.WriteFile(overlay, replace, 0o600)); err != nil {
+	all := trial{"integration", []string{unrelated}}
+	trials := []trial{{filepath.Dir(f.file), nil}, {"pglimit", nil}, all}
+	isSQL := strings.HasSuffix(f.file, ".sql")
+	if isSQL {
+		faulty, _, _ = bytes.Cut(faulty, []byte("-- +goose Down"))
+		binary = filepath.Join(dir, "integration.test")
+		trials = []trial{{"integration", []string{unrelated, quickest}}, all}
+	}
+	if quick {
+		trials = trials[:len(trials)-1]
+	}
+	if err := errors.Join(os.WriteFile(file, faulty, 0o600), os.WriteFile(overlay, replace, 0o600)); err != nil {
 		return "", err
 	}
-	flags := []string{"-overlay", overlay}
-	if err := command(ctx, "build", flags, "./..."); err != nil {
-		return "no code", ctx.Err()
-	}
-	for _, packages := range tests(f.file) {
-		if err := test(ctx, flags, packages...); err != nil {
-			return "noticed", ctx.Err()
+	for i, t := range trials {
+		if i > 0 && !isSQL && t.dir == trials[i-1].dir {
+			continue
+		}
+		if !isSQL && build(ctx, binary, t.dir, "-overlay", overlay) != nil {
+			return "no code", ctx.Err()
+		}
+		if noticed, err := test(ctx, binary, file, t); noticed != "" || err != nil {
+			return noticed, err
 		}
 	}
-	return "SURVIVED", ctx.Err()
+	return "", ctx.Err()
 }
 
-// test skips what compares the schema with the checksums of the one without a fault.
-func test(ctx context.Context, flags []string, packages ...string) error {
-	const sums = "TestBuiltSchema|TestWhatDiffersIsNamedAndPutBack|TestTheGeneratedMigration"
-	return command(ctx, "test", append(flags, "-vet=off", "-failfast", "-timeout=20m", "-skip="+sums), packages...)
+// build the tests of a folder, if it has any.
+func build(ctx context.Context, binary, dir string, flags ...string) error {
+	_ = os.Remove(binary)
+	args := slices.Concat([]string{"test", "-c", "-vet=off", "-o", binary}, flags, []string{"./" + dir})
+	return exec.CommandContext(ctx, "go", args...).Run()
 }
 
-// packages whose code and tests decide.
-var packages = []string{"./pglimit/...", "./strategies/...", "./semaphore/...", "./cleanup/..."}
-
-// tests returns what to run, the cheapest first.
-func tests(file string) [][]string {
-	if strings.HasSuffix(file, ".sql") {
-		return [][]string{{"-run=Replay|Functions|Conformance", "./integration"}, {"./integration"}}
+// test says which is the first test that fails, and ends the others then.
+func test(ctx context.Context, binary, functions string, t trial) (failed string, err error) {
+	if _, err := os.Stat(binary); err != nil {
+		return "", nil // the folder has no tests
 	}
-	return [][]string{
-		{"./" + filepath.Dir(file)},
-		packages,
-		{"./integration"},
+	ending, cancel := context.WithTimeout(ctx, 20*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ending, binary, append([]string{"-test.v", "-test.failfast"}, t.args...)...)
+	cmd.Dir = t.dir
+	if strings.HasSuffix(binary, "integration.test") {
+		cmd.Env = append(os.Environ(), "PGLIMIT_TEST_FUNCTIONS="+functions)
 	}
-}
-
-func command(ctx context.Context, verb string, flags []string, packages ...string) error {
-	args := append(append([]string{verb}, flags...), packages...)
-	cmd := exec.CommandContext(ctx, "go", args...)
-	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
-	return cmd.Run()
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		return "", err
+	}
+	lines := bufio.NewReader(out)
+	for line, err := lines.ReadString('\n'); err == nil && failed == ""; line, err = lines.ReadString('\n') {
+		if _, name, is := strings.Cut(line, "--- FAIL: "); is {
+			failed = strings.TrimSpace(name)
+			cancel()
+		}
+	}
+	if err := cmd.Wait(); err != nil && failed == "" {
+		failed = t.dir + ": " + err.Error() // it panicked, or did not end
+	}
+	return failed, ctx.Err()
 }

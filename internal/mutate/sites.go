@@ -14,7 +14,7 @@ import (
 // planted are the folders whose code decides, or keeps what was decided.
 var planted = []string{"pglimit", "strategies", "semaphore", "cleanup", "migrations/sql"}
 
-func faults(only string) (all []fault, err error) {
+func faults() (all []fault, err error) {
 	for _, root := range planted {
 		err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
 			if err != nil || entry.IsDir() {
@@ -26,12 +26,12 @@ func faults(only string) (all []fault, err error) {
 			}
 			switch {
 			case strings.HasSuffix(path, "_test.go") || strings.Contains(path, "test/"):
-			case strings.HasSuffix(path, ".go") && strings.Contains(path, only):
+			case strings.HasSuffix(path, ".go"):
 				some, err := goFaults(path, source)
 				all = append(all, some...)
 				return err
-			case strings.HasSuffix(path, ".sql") && path != "migrations/sql/00001_tables.sql":
-				all = append(all, sqlFaults(path, source, only)...)
+			case strings.HasSuffix(path, ".sql") && path == "migrations/sql/00003_functions.sql":
+				all = append(all, sqlFaults(path, source)...)
 			}
 			return nil
 		})
@@ -96,20 +96,17 @@ var words = map[string]string{
 	"filter (where": "filter (where not",
 }
 
-var word = regexp.MustCompile(`--.*|'[^']*'|<=|>=| [<>+-] | and | or |not exists|is not null|is null|is distinct| for update|\b(greatest|least|true|false)\b|on conflict do nothing|filter \(where`)
+var word = regexp.MustCompile(`--.*|'[^']*'|create or replace|<=|>=| [<>+-] | and | or |not exists|is not null|is null|is distinct| for update|\b(greatest|least|true|false)\b|on conflict do nothing|filter \(where`)
 
 var function = regexp.MustCompile(`create or replace (?:function|view) pglimit\.(\w+)`)
 
-func sqlFaults(path string, source []byte, only string) (all []fault) {
+func sqlFaults(path string, source []byte) (all []fault) {
 	f := fault{file: path, old: source}
 	for _, found := range word.FindAllIndex(source, -1) {
 		// What is generated from a folder is named as it is there.
 		f.place = path
 		if names := function.FindAllSubmatch(source[:found[0]], -1); names != nil {
 			f.place = "migrations/functions/" + string(names[len(names)-1][1]) + ".sql"
-		}
-		if !strings.Contains(f.place, only) {
-			continue
 		}
 		if with, is := words[string(source[found[0]:found[1]])]; is {
 			all = append(all, f.at(found[0], found[1], with))

@@ -33,7 +33,7 @@ func TestGoFaultsAreCode(t *testing.T) {
 func TestSQLFaultsLeaveCommentsAndTexts(t *testing.T) {
 	const source = "create or replace function pglimit.f() -- a < b\nas $$ select ' < ' where a < b and c is not null $$;\n"
 	var got []string
-	for _, f := range sqlFaults("00003.sql", []byte(source), "functions/f.sql") {
+	for _, f := range sqlFaults("00003.sql", []byte(source)) {
 		got = append(got, f.String())
 	}
 	want := []string{"« < → <= »", "« and → or »", "«is not null → is null»"}
