@@ -119,7 +119,7 @@ func TestSweepRemovesForgottenBlocks(t *testing.T) {
 	pool, s := newMigrated(t), strategies.TokenBucket{}
 	limit := pglimit.Every(1000 * time.Hour)
 	counted, blocked := hourly, hourly
-	counted.After, counted.Within = 2, time.Second
+	counted.After, counted.Within = 2, 30*time.Second
 	blocked.Within, blocked.For, blocked.Forget = time.Second, time.Second, time.Hour
 	take(t, pool, s, "counted", limit)
 	takeOrBlock(t, pool, "counted", limit, 1, counted)
@@ -128,7 +128,7 @@ func TestSweepRemovesForgottenBlocks(t *testing.T) {
 	for _, test := range []struct {
 		older   time.Duration
 		removed int64
-	}{{0, 0}, {40 * time.Second, 0}, {21 * time.Second, 1}, {50 * time.Minute, 0}, {11 * time.Minute, 1}} {
+	}{{0, 0}, {80 * time.Second, 0}, {11 * time.Second, 1}, {50 * time.Minute, 0}, {11 * time.Minute, 1}} {
 		execute(t, pool, "update pglimit.token_bucket_blocks set since_ns = since_ns - $1, until_ns = until_ns - $1, forget_ns = forget_ns - $1, at_ns = at_ns - $1", test.older.Nanoseconds())
 		if n := sweepOnce(t, pool, s); n != test.removed {
 			t.Errorf("%v later: %d removed, want %d", test.older, n, test.removed)
@@ -187,6 +187,33 @@ func TestADenialThatWaitedForAnotherBeginsASpan(t *testing.T) {
 	}
 }
 
+// A denial writes nothing and locks no row, also where a lease has the tokens, and of a key that was just blocked.
+func TestADenialOfAnIDOrABlockedKeyLocksNothing(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t, databaseURL(newMigrated(t)), 1) // the clock is the connection's
+	execute(t, pool, replayClock)
+	clockIs(t, pool, time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC).UnixNano())
+	leased := pglimit.LeaseRequest{Limiter: "test", Key: "leased", Limit: hours, Tokens: hours.Burst, Share: 1, TTL: time.Hour}
+	if lease, err := (strategies.TokenBucket{}).Lease(t.Context(), on(pool), leased); err != nil || lease.Tokens != hours.Burst {
+		t.Fatalf("%+v, %v", lease, err)
+	}
+	take(t, pool, strategies.TokenBucket{}, "blocked", hours)
+	takeOrBlock(t, pool, "blocked", hours, 1, hourly)
+	for name, ask := range map[string]func(tx database) pglimit.Decision{
+		"leased":  func(tx database) pglimit.Decision { return takeOnce(t, tx, "id", "leased", hours, time.Hour) },
+		"blocked": func(tx database) pglimit.Decision { return takeOrBlock(t, tx, "blocked", hours, 1, hourly) },
+	} {
+		tx := begin(t, pool)
+		if d := ask(tx); d.Allowed || d.Blocked != (name == "blocked") {
+			t.Errorf("%s: %+v", name, d)
+		}
+		if query[bool](t, tx, "select pg_current_xact_id_if_assigned() is not null") {
+			t.Errorf("%s: the denial wrote or locked a row", name)
+		}
+		must(t, tx.Rollback(t.Context()))
+	}
+}
+
 // A block, or an ID, that was written 10 ms ahead of the clock was written before no step: it ends when it would have.
 func TestABlockOrAnIDALittleAheadEndsInTime(t *testing.T) {
 	t.Parallel()
@@ -212,6 +239,14 @@ func TestABlockOrAnIDALittleAheadEndsInTime(t *testing.T) {
 		clockIs(t, pool, now+at)
 		if again := takeOnce(t, pool, "id", "l", hours.WithBurst(5), time.Second); (again == first) != (at < 1010*ms) {
 			t.Errorf("%v later: %+v, was %+v", time.Duration(at), again, first)
+		}
+	}
+	clockIs(t, pool, now+int64(time.Minute)) // and one that was written before a step is kept for as long from its first use
+	far := takeOnce(t, pool, "far", "m", hours.WithBurst(5), time.Second)
+	for _, at := range []int64{0, 999 * ms, 1001 * ms} {
+		clockIs(t, pool, now+at)
+		if again := takeOnce(t, pool, "far", "m", hours.WithBurst(5), time.Second); (again == far) != (at < 1000*ms) {
+			t.Errorf("%v after a step back: %+v, was %+v", time.Duration(at), again, far)
 		}
 	}
 }
