@@ -100,11 +100,7 @@ func (a *app) namesServer() bool {
 // migrated migrates the database at the URL and returns its configuration. If contrib is not installed, it leaves out
 // exclusion_range, as [bench.Config.SkipMissing] does.
 func migrated(ctx context.Context, url string, unlogged bool) (*pgxpool.Config, error) {
-	config, err := pgxpool.ParseConfig(url)
-	if err != nil {
-		return nil, err
-	}
-	pool, err := pgxpool.NewWithConfig(ctx, config.Copy())
+	pool, err := pgxpool.New(ctx, url)
 	if err != nil {
 		return nil, err
 	}
@@ -113,7 +109,7 @@ func migrated(ctx context.Context, url string, unlogged bool) (*pgxpool.Config, 
 		return nil, err
 	}
 	if unlogged {
-		return config, migrations.SetStorage(ctx, pool, migrations.Unlogged)
+		return pool.Config(), migrations.SetStorage(ctx, pool, migrations.Unlogged)
 	}
-	return config, nil
+	return pool.Config(), nil
 }

@@ -134,7 +134,7 @@ func TestBenchRefusesWhatMakesNoSense(t *testing.T) {
 		"--scenario suite --set title=x":   "there are two loads with the name \"hot-key-granted\" or the title \"x\": each needs its own",
 		"--scenario partners,partners":     "there are two loads with the name \"partners\"",
 		"--fail-if p99<fast":               "--fail-if: ",
-		"compare one.json":                 "compare needs two files",
+		"compare one.json":                 "compare needs a NEW.json",
 		"compare one.json two.json":        "one.json",
 		"capacity --p99 1us":               "--p99 is 1µs",
 		"capacity --p99 0s":                "--p99 is 0s",

@@ -72,15 +72,9 @@ func (l *load) sleepUntil(ctx context.Context, due time.Duration) bool {
 	// Go's timers may be a millisecond late: l.sleep does the last stretch.
 	const stretch = 2 * time.Millisecond
 	if wait := due - l.clock.now() - stretch; wait > 0 {
-		timer := time.NewTimer(wait)
-		defer timer.Stop()
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			return false
-		}
+		pause(ctx, wait)
 	}
-	for wait := due - l.clock.now(); wait > 0; wait = due - l.clock.now() {
+	for wait := due - l.clock.now(); wait > 0 && ctx.Err() == nil; wait = due - l.clock.now() {
 		l.sleep(wait)
 	}
 	return ctx.Err() == nil
