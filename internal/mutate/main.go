@@ -148,6 +148,9 @@ func plant(ctx context.Context, dir string, f fault, quick bool) (noticed string
 	}
 	all := trial{"integration", []string{unrelated}}
 	trials := []trial{{filepath.Dir(f.file), nil}, {"pglimit", nil}, all}
+	if strings.HasPrefix(f.file, "strategies") {
+		trials[1] = trial{"integration", []string{unrelated, "-test.run=TestReplay|TestConformance"}}
+	}
 	isSQL := strings.HasSuffix(f.file, ".sql")
 	if isSQL {
 		faulty, _, _ = bytes.Cut(faulty, []byte("-- +goose Down"))

@@ -77,6 +77,31 @@ func TestAnOldCountDoesNotHold(t *testing.T) {
 	})
 }
 
+// lives is a session that says which instances live.
+type lives struct {
+	rate.Session
+	text string
+}
+
+func (l lives) Row(_ context.Context, _ string, _ []any, into ...any) error {
+	*into[0].(**string) = &l.text
+	return nil
+}
+
+// An instance that the others do not count yet takes no share of the limit.
+func TestAnInstanceThatIsNotCountedTakesNoShare(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]int64{"[3, true]": 3, "[3, false]": 0, "[null, true]": 0} {
+		table := NewTable(lives{text: `{"turn": 1, "instances": {"1": ` + text + `}}`}, Config{CountInstances: true})
+		s := &Stage{table: table, id: "1", limiter: "test"}
+		table.users[s] = true
+		table.sayOnce(t.Context())
+		if live := s.live.Load(); live != want {
+			t.Errorf("%s: it takes its share of %d, want %d", text, live, want)
+		}
+	}
+}
+
 // deletes counts the statements of an instance that goes.
 type deletes struct {
 	rate.Session

@@ -234,6 +234,41 @@ func TestNobodyWaitsAtTheDoorForLong(t *testing.T) {
 	})
 }
 
+// Postgres may date a caller a little after a vacant place was due: he has that place, or its tokens would be lost.
+func TestAPlaceThatIsALittleOverdueIsTaken(t *testing.T) {
+	t.Parallel()
+	for late, due := range map[time.Duration]time.Duration{10 * ms: 100 * ms, 10*ms + 1: 200 * ms} {
+		synctest.Test(t, func(t *testing.T) {
+			began := time.Now()
+			q := queue.New(func(context.Context, []rate.Refund) error { return nil })
+			request := []rate.Request{{Limiter: "test", Key: "k", Tokens: 1, Unit: 1, Ahead: time.Hour}}
+			asks := func() {
+				if own, err := q.Join(t.Context(), request); own != nil || err != nil {
+					t.Fatal(own, err)
+				}
+			}
+			answered := func(at, due time.Duration) *queue.Waiter {
+				time.Sleep(time.Until(began.Add(at)))
+				d := rate.Decision{Allowed: true, Granted: 1, Source: rate.FromDatabase, At: began.Add(at), Delay: due - at}
+				return q.Answered(request, []rate.Decision{d})
+			}
+			asks()
+			first := answered(0, 100*ms)
+			asks()
+			time.Sleep(99 * ms)
+			go q.GiveUp(t.Context(), request, first)
+			synctest.Wait()
+			second := answered(100*ms+late, 200*ms)
+			if err := q.Wait(t.Context(), second); err != nil {
+				t.Fatal(err)
+			}
+			if d := q.Done(request, second)[0]; d.At.Add(d.Delay).Sub(began) != due {
+				t.Errorf("dated %v late, it is due after %v, want %v", late, d.At.Add(d.Delay).Sub(began), due)
+			}
+		})
+	}
+}
+
 // Close wakes those who wait for their turn, and those at the door. All is given back when it returns.
 func TestCloseWakesThoseWhoWait(t *testing.T) {
 	t.Parallel()

@@ -155,3 +155,23 @@ func TestARefundOutlivesItsCall(t *testing.T) {
 		}
 	})
 }
+
+// Close returns when no goroutine is left, also if its context has ended.
+func TestCloseWaitsForTheCallsThatItEnds(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var calls wait.Calls
+		calls.Begin()
+		call, over := calls.Start(t.Context()), false
+		calls.Running.Go(func() {
+			<-call.Ctx.Done()
+			time.Sleep(time.Second)
+			over = true
+		})
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		if err := calls.Close(ended, func() bool { return true }); !errors.Is(err, context.Canceled) || !over {
+			t.Errorf("%v; the call is over: %t", err, over)
+		}
+	})
+}
