@@ -86,10 +86,10 @@ func (a *app) prove(cmd *cobra.Command, config prove.Config, out string) (err er
 	if err == nil {
 		err = a.print(result, proveText(result))
 	}
-	if err == nil && !result.OK() {
-		err = exitDenied
+	if err != nil || result.OK() {
+		return err
 	}
-	return err
+	return exitDenied
 }
 
 // proveText is the result on one screen.
@@ -103,7 +103,7 @@ func proveText(r prove.Result) string {
 		planted = append(planted, append([]string{p.Name, p.How}, numbers(p.After)...))
 	}
 	q := r.Porcupine
-	lines := []string{
+	text := []string{
 		r.Server,
 		fmt.Sprintf("seed %d: %d decisions in %s\n", r.Seed, r.Decisions, shortDuration(time.Duration(r.Took))),
 		columns([]string{"FAULT", "WHAT", "N", "DURING", "AFTER", "UNKNOWN", "OVER", "UNDUE", "LOST", "SLOWEST", "BACK"}, rows) +
@@ -113,11 +113,11 @@ func proveText(r prove.Result) string {
 		columns([]string{"PLANTED", "THE AUDIT SAYS", "AFTER DECISIONS"}, planted),
 	}
 	for _, finding := range r.Findings[:min(5, len(r.Findings))] {
-		lines = append(lines, oneLine(errors.New(finding)))
+		text = append(text, oneLine(errors.New(finding)))
 	}
 	verdict := "the promises held, and what was planted was caught\n"
 	if !r.OK() {
 		verdict = fmt.Sprintf("NOT PROVED: %d findings; the same faults again: pglimit prove --seed %d\n", len(r.Findings), r.Seed)
 	}
-	return strings.Join(append(lines, verdict), "\n")
+	return strings.Join(append(text, verdict), "\n")
 }

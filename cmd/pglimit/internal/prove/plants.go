@@ -49,10 +49,9 @@ var plants = []struct {
 }
 
 const (
-	plantSchema   = "planted"
-	plantCallers  = 16
-	plantPatience = 20 * time.Second
-	plantEnough   = 500 // decisions of the product as it is, several times what it takes to catch one that is not
+	plantSchema  = "planted"
+	plantCallers = 16
+	plantEnough  = 500 // decisions of the product as it is, several times what it takes to catch one that is not
 )
 
 // plants plants one fault after another.
@@ -93,7 +92,7 @@ func (p *prover) plant(ctx context.Context, i int, planted *Plant) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, plantPatience)
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
 	var mu sync.Mutex
 	var events []audit.Event

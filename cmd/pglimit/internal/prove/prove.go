@@ -55,9 +55,6 @@ func (r Result) OK() bool {
 	return len(r.Findings) == 0 && !missed && r.Decisions > 0
 }
 
-// recoverWithin is how long a process may be without a grant when a fault is over, on a slow machine too.
-const recoverWithin = 2 * time.Minute
-
 // prover is a run under way.
 type prover struct {
 	Config
@@ -77,10 +74,8 @@ type prover struct {
 // Run starts a server and processes, and injects faults one after another. The error says that there is no verdict.
 func Run(ctx context.Context, config Config) (result Result, err error) {
 	began := time.Now()
-	p := &prover{
-		Config: config, random: rand.New(rand.NewPCG(config.Seed, 0)), //nolint:gosec // drawn from the seed
-		told: make(map[uint64]line),
-	}
+	p := &prover{Config: config, told: make(map[uint64]line)}
+	p.random = rand.New(rand.NewPCG(config.Seed, 0)) //nolint:gosec // drawn from the seed
 	if p.server, err = startServer(ctx, config.Say); err != nil {
 		return result, err
 	}

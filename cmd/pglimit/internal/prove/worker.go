@@ -40,15 +40,15 @@ var (
 )
 
 const (
-	processes   = 3
-	callers     = 8   // in each
-	places      = 3   // of the permits
-	mostCounts  = 120 // requests for the counter, of each process and round: porcupine's search is exponential
-	ofUnknown   = 40  // of these is one without an answer
-	longestWait = 250 * time.Millisecond
-	application = "pglimit-prove"
-	poolSize    = 4 // of each of two
-
+	processes     = 3
+	callers       = 8   // in each
+	places        = 3   // of the permits
+	mostCounts    = 120 // requests for the counter, of each process and round: porcupine's search is exponential
+	ofUnknown     = 40  // of these is one without an answer
+	longestWait   = 250 * time.Millisecond
+	application   = "pglimit-prove"
+	poolSize      = 4               // of each of two
+	recoverWithin = 2 * time.Minute // of a fault's end each process must be granted something, on a slow machine too
 	workerOptions = "&pool_max_conns=4&application_name=" + application
 )
 
@@ -117,8 +117,7 @@ func Work(ctx context.Context, from io.Reader, to io.Writer) error {
 		})
 	}
 	for commands.Scan() {
-		var verb string
-		var n int64
+		verb, n := "", int64(0)
 		if _, _ = fmt.Sscan(commands.Text(), &verb, &n); verb == "phase" {
 			w.phase.Store(n)
 			continue
