@@ -8,6 +8,8 @@ import (
 
 	"github.com/pglimit/ratelimit/pglimit/internal/limits"
 	"github.com/pglimit/ratelimit/pglimit/internal/local"
+	"github.com/pglimit/ratelimit/pglimit/internal/top"
+	"github.com/pglimit/ratelimit/pglimit/rate"
 )
 
 // fallback makes of the claim's error what the caller gets. It counts and logs the failure, and calls
@@ -16,7 +18,7 @@ func (l *Limiter) fallback(ctx context.Context, c *claim) {
 	if errors.As(c.Err, new(*RequestError)) { // an ID that was granted something else: only Postgres knows
 		return
 	}
-	final, why := l.failed(ctx, c.Requests[0].Key, c.Err)
+	final, why := l.failed(ctx, &c.Requests[0], c.Err)
 	c.Fail(why)
 	if !final {
 		l.answerBy(ctx, c, l.config.OnError, why, FromFallback)
@@ -71,7 +73,7 @@ func (l *Limiter) answerBy(ctx context.Context, c *claim, answer func(context.Co
 
 // failed counts and logs a failure. final says that the caller gets the error, as it is returned.
 // If the caller cancelled, only that is counted: nobody waits for the answer any more.
-func (l *Limiter) failed(ctx context.Context, key string, err error) (final bool, told error) {
+func (l *Limiter) failed(ctx context.Context, r *rate.Request, err error) (final bool, told error) {
 	if errors.Is(ctx.Err(), context.Canceled) {
 		l.counters.canceled.Add(1)
 		return true, err
@@ -81,10 +83,11 @@ func (l *Limiter) failed(ctx context.Context, key string, err error) (final bool
 	}
 	cause := CauseOf(err)
 	l.counters.failed[cause].Add(1)
+	l.top.Told(r.Limiter, top.Failed)
 	if cause == CauseClosed {
 		return true, err
 	}
-	l.failures.failed(ctx, key, cause, err)
+	l.failures.failed(ctx, r.Key, cause, err)
 	return l.config.OnError == nil || cause.isSetUp() || errors.As(err, new(*LimitError)), err
 }
 

@@ -36,7 +36,7 @@ type Limiter struct {
 	looks    *combine.Combiner // of newKeys, apart from what takes: a flood's are many, and lock nothing
 	rules    *limits.Stage     // of Config.Limits
 	share    *adjust.Share     // of the limits, by Config.Adjust
-	top      *top.Top          // of Config.Top
+	top      *top.User         // of Config.Top
 	nodes    *Nodes            // whose shards have the keys; nil: all keys are where session is
 
 	session   Session

@@ -60,8 +60,7 @@ func newLimiter(pool any, session Session, strategy Strategy, config Config) (*L
 	if l.share != nil {
 		l.answers = append(l.answers, l.share.Answer)
 	}
-	l.top = config.Top.stage()
-	l.top.Enter(l)
+	l.top = config.Top.stage().Enter(config.Name, l.answered)
 	return l, nil
 }
 
@@ -136,7 +135,7 @@ func (l *Limiter) Close(ctx context.Context) error {
 	l.circuit.Close()
 	l.rules.Leave(ctx)
 	l.share.Close(ctx)
-	l.top.Leave(ctx, l)
+	l.top.Leave(ctx)
 	if l.nodes != l.config.Nodes {
 		l.nodes.Close()
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/pglimit/ratelimit/internal/postgres"
 	"github.com/pglimit/ratelimit/pglimit/internal/claims"
 	"github.com/pglimit/ratelimit/pglimit/internal/limits"
+	"github.com/pglimit/ratelimit/pglimit/internal/top"
 	"github.com/pglimit/ratelimit/pglimit/internal/wait"
 	"github.com/pglimit/ratelimit/pglimit/rate"
 )
@@ -237,17 +238,15 @@ func (l *Limiter) tell(ctx context.Context, c *claim) {
 			if d.Granted > 0 && l.bounds(r, d) {
 				l.counters.grantedTokens.Add(d.Granted)
 			}
-			if l.top != nil {
-				l.top.Count(r, d)
-			}
+			l.top.Count(r, d)
 		}
 	}
 	switch {
 	case c.Err != nil:
 	case c.IsGroup():
-		l.counters.tell(&Decision{Allowed: c.Decisions[0].Granted > 0, Source: c.Decisions[0].Source})
+		l.count(c, &Decision{Allowed: c.Decisions[0].Granted > 0, Source: c.Decisions[0].Source})
 	default:
-		l.counters.tell(&c.Decisions[0])
+		l.count(c, &c.Decisions[0])
 	}
 	if l.config.OnDecision == nil {
 		return
@@ -255,6 +254,19 @@ func (l *Limiter) tell(ctx context.Context, c *claim) {
 	for i := range c.Requests {
 		l.config.OnDecision(ctx, told(&c.Requests[i]), c.Decisions[i], c.Err)
 	}
+}
+
+// count an answer: a group is one, of its first limiter.
+func (l *Limiter) count(c *claim, d *Decision) {
+	l.counters.tell(d)
+	if l.top == nil {
+		return
+	}
+	kind := top.Denied
+	if d.Allowed {
+		kind = top.Granted
+	}
+	l.top.Told(c.Requests[0].Limiter, kind)
 }
 
 // bounds says whether the Limiter's own limit bounds how many such tokens are granted, of each key

@@ -15,8 +15,9 @@ import (
 //
 // A process counts in bounded memory: some 100 denied and 100 granted keys of each limiter, by the algorithm
 // Space-Saving, and of 256 limiters at most. While a Limiter uses it, one statement each five seconds writes the
-// numbers of all limiters to the table pglimit.top_keys; a denial by itself still writes nothing. The cleanup removes
-// them after an hour. If they cannot be written, decisions go on, and it is tried again every minute.
+// numbers of all limiters to the table pglimit.top_keys, with how often each limiter granted, denied and failed; a denial
+// by itself still writes nothing. The cleanup removes them after an hour. If they cannot be written, decisions go on,
+// and it is tried again every minute.
 //
 // A number is never too high, and at most a hundredth of the limiter's denied (or granted) requests of that process and
 // minute too low: a key that is not listed has no more than these. It counts requests, not tokens, as callers were
@@ -58,6 +59,19 @@ func (t *Top) stage() *top.Top {
 		return nil
 	}
 	return t.top
+}
+
+// answered counts what the Limiter granted, denied and failed.
+func (l *Limiter) answered() (n top.Totals) {
+	c := l.counters
+	for i := range c.allowed {
+		n[top.Granted] += c.allowed[i].Load()
+		n[top.Denied] += c.denied[i].Load()
+	}
+	for i := range c.failed {
+		n[top.Failed] += c.failed[i].Load()
+	}
+	return n
 }
 
 // Shown is the key as a [TopKey] has it: hashed, with HashKeys.

@@ -233,9 +233,9 @@ create table pglimit.instances_turn (
     turn bigint not null -- of the last call
 ) using heap with (fillfactor = 50);
 
--- Which keys each process denied and granted most, in some minute: a row per limiter, that the process writes again each
--- few seconds until the next minute's. So no two processes write the same row. An hour later the cleanup removes it.
--- See the view top.
+-- Which keys each process denied and granted most, in some minute, and how often it granted, denied and failed in all: a
+-- row per limiter, that the process writes again each few seconds until the next minute's. So no two processes write the
+-- same row. An hour later the cleanup removes it. See the view top.
 create table pglimit.top_keys (
     limiter text collate "C" not null,
     slot    text collate "C" not null, -- of one process, for one minute
@@ -243,6 +243,11 @@ create table pglimit.top_keys (
     denied  bigint[] not null, -- requests
     granted bigint[] not null,
     at_ns   pglimit.nanoseconds not null, -- when it was last written
+    since_ns pglimit.nanoseconds, -- when the process began to count into it
+    -- Requests of all keys since then, as counted in pglimit.Stats; failed: no decision was known.
+    granted_total bigint not null default 0,
+    denied_total  bigint not null default 0,
+    failed_total  bigint not null default 0,
     primary key (limiter, slot)
 ) using heap with (fillfactor = 50);
 

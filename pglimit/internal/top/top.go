@@ -64,9 +64,9 @@ type Top struct {
 
 	mu       sync.Mutex
 	slot     string
-	began    time.Time             // the slot
-	limiters map[string]*[2]sketch // of the slot: denied, granted
-	users    map[any]bool
+	began    time.Time           // the slot
+	limiters map[string]*limiter // of the slot
+	users    map[*User]bool
 	stop     context.CancelFunc
 	stopped  chan struct{}
 
@@ -74,16 +74,41 @@ type Top struct {
 	failing atomic.Bool
 }
 
+// Totals are numbers of requests: Denied, Granted and Failed.
+type Totals [3]int64
+
+// The numbers of [Totals].
+const (
+	Denied = iota
+	Granted
+	Failed
+)
+
+// limiter is what a slot has of one.
+type limiter struct {
+	keys   [Granted + 1]sketch
+	totals Totals
+}
+
+// User counts the answers of one Limiter. A nil User counts nothing.
+type User struct {
+	top      *Top
+	name     string
+	answered func() Totals // by the Limiter, since it began
+	others   Totals        // of these, what it answered for limiters of another name
+	settled  Totals        // and what the totals of its own name have
+}
+
 // New does not connect before somebody enters. A nil session cannot be used.
 func New(session rate.Session, config Config) *Top {
-	t := &Top{session: session, config: config, users: make(map[any]bool)}
+	t := &Top{session: session, config: config, users: make(map[*User]bool)}
 	t.begin()
 	return t
 }
 
 // begin a slot.
 func (t *Top) begin() {
-	t.slot, t.began, t.limiters = rand.Text(), time.Now(), make(map[string]*[2]sketch)
+	t.slot, t.began, t.limiters = rand.Text(), time.Now(), make(map[string]*limiter)
 }
 
 // Validate returns why it cannot be used, or nil.
@@ -99,8 +124,8 @@ func (t *Top) Validate() error {
 }
 
 // Count a decision that a caller gets. Peeks, and what a group did not take because of another bucket, do not count.
-func (t *Top) Count(r *rate.Request, d *rate.Decision) {
-	if r.Tokens == 0 || d.Allowed && d.Granted == 0 {
+func (u *User) Count(r *rate.Request, d *rate.Decision) {
+	if u == nil || r.Tokens == 0 || d.Allowed && d.Granted == 0 {
 		return
 	}
 	n := int64(1)
@@ -110,45 +135,79 @@ func (t *Top) Count(r *rate.Request, d *rate.Decision) {
 		}
 		n = sample
 	}
-	kind := 0
+	kind := Denied
 	if d.Allowed {
-		kind = 1
+		kind = Granted
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	of := t.limiters[r.Limiter]
-	if of == nil {
-		if len(t.limiters) == limiters {
-			return
-		}
-		of = new([2]sketch)
-		t.limiters[strings.Clone(r.Limiter)] = of
+	u.top.mu.Lock()
+	defer u.top.mu.Unlock()
+	if of := u.top.limiter(r.Limiter); of != nil {
+		of.keys[kind].add(r.Key, n)
 	}
-	of[kind].add(r.Key, n)
 }
 
-// Enter begins to write, for the first of the users.
-func (t *Top) Enter(user any) {
-	if t == nil {
+// Told counts an answer that the Limiter gave for a limiter. Those for its own name it has counted already.
+func (u *User) Told(limiter string, kind int) {
+	if u == nil || limiter == u.name {
 		return
 	}
+	u.top.mu.Lock()
+	defer u.top.mu.Unlock()
+	u.others[kind]++
+	if of := u.top.limiter(limiter); of != nil {
+		of.totals[kind]++
+	}
+}
+
+// limiter is what the slot has of one, or nil if there are too many.
+func (t *Top) limiter(name string) *limiter {
+	of := t.limiters[name]
+	if of == nil && len(t.limiters) < limiters {
+		of = new(limiter)
+		t.limiters[strings.Clone(name)] = of
+	}
+	return of
+}
+
+// settle adds what the Limiter has answered for its own name to the totals.
+func (u *User) settle() {
+	for kind, n := range u.answered() {
+		if n -= u.others[kind] + u.settled[kind]; n <= 0 { // what was told just now may be counted a moment later
+			continue
+		}
+		u.settled[kind] += n
+		if of := u.top.limiter(u.name); of != nil {
+			of.totals[kind] += n
+		}
+	}
+}
+
+// Enter begins to write, for the first of the users. answered says what the Limiter of that name has answered.
+func (t *Top) Enter(name string, answered func() Totals) *User {
+	if t == nil {
+		return nil
+	}
+	u := &User{top: t, name: name, answered: answered}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.users[user] = true; t.stop != nil {
-		return
+	if t.users[u] = true; t.stop != nil {
+		return u
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	t.stop, t.stopped = stop, make(chan struct{})
 	go t.run(ctx, t.stopped)
+	return u
 }
 
 // Leave ends to write with the last of the users, once all is written or ctx has ended.
-func (t *Top) Leave(ctx context.Context, user any) {
-	if t == nil {
+func (u *User) Leave(ctx context.Context) {
+	if u == nil {
 		return
 	}
+	t := u.top
 	t.mu.Lock()
-	delete(t.users, user)
+	u.settle()
+	delete(t.users, u)
 	stop, stopped := t.stop, t.stopped
 	if len(t.users) > 0 {
 		stop = nil
@@ -198,7 +257,7 @@ func (t *Top) write(parent context.Context) {
 	t.writing.Lock()
 	defer t.writing.Unlock()
 	slot, rows := t.read()
-	if len(rows.keys) == 0 {
+	if len(rows.names) == 0 {
 		return
 	}
 	if t.config.HashKeys != nil {
@@ -208,7 +267,8 @@ func (t *Top) write(parent context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(parent, writeTimeout)
 	defer cancel()
-	_, err := t.session.Exec(ctx, writeSQL, slot, rows.limiters, rows.keys, rows.counts[0], rows.counts[1])
+	_, err := t.session.Exec(ctx, writeSQL, slot, rows.limiters, rows.keys, rows.counts[Denied], rows.counts[Granted],
+		rows.names, rows.totals[Granted], rows.totals[Denied], rows.totals[Failed], rows.lasted)
 	if parent.Err() != nil { // which says nothing of Postgres
 		return
 	}
@@ -220,18 +280,29 @@ func (t *Top) write(parent context.Context) {
 // rows of a slot: a key of a limiter each.
 type rows struct {
 	limiters, keys []string
-	counts         [2][]int64 // denied, granted
+	counts         [Granted + 1][]int64
+
+	names  []string // of all limiters
+	totals [len(Totals{})][]int64
+	lasted int64 // the slot, in ns
 }
 
 func (t *Top) read() (slot string, r rows) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	slot = t.slot
+	for user := range t.users {
+		user.settle()
+	}
 	for limiter, of := range t.limiters {
+		r.names = append(r.names, limiter)
+		for kind, n := range of.totals {
+			r.totals[kind] = append(r.totals[kind], n)
+		}
 		place := make(map[string]int)
-		for kind := range of {
-			for i := range of[kind].counters {
-				c := &of[kind].counters[i]
+		for kind := range of.keys {
+			for i := range of.keys[kind].counters {
+				c := &of.keys[kind].counters[i]
 				at, known := place[c.key]
 				if !known {
 					at = len(r.keys)
@@ -243,7 +314,7 @@ func (t *Top) read() (slot string, r rows) {
 			}
 		}
 	}
-	if time.Since(t.began) >= slotTime {
+	if r.lasted = int64(time.Since(t.began)); r.lasted >= int64(slotTime) {
 		t.begin()
 	}
 	return slot, r

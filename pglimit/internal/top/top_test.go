@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -24,6 +25,8 @@ type session struct {
 	fails error
 	sent  int
 	rows  map[string]string
+
+	totals map[string]Totals // of the last slot
 }
 
 func (s *session) Exec(_ context.Context, _ string, args ...any) (int64, error) {
@@ -39,7 +42,10 @@ func (s *session) Exec(_ context.Context, _ string, args ...any) (int64, error) 
 		of[limiter] = append(of[limiter], fmt.Sprint(keys[i], " -", denied[i], " +", granted[i]))
 	}
 	if s.rows == nil {
-		s.rows = make(map[string]string)
+		s.rows, s.totals = make(map[string]string), make(map[string]Totals)
+	}
+	for i, limiter := range args[5].([]string) {
+		s.totals[limiter] = Totals{args[7].([]int64)[i], args[6].([]int64)[i], args[8].([]int64)[i]}
 	}
 	for limiter, row := range of {
 		slices.Sort(row)
@@ -61,9 +67,12 @@ func (s *session) read() (rows []string, sent int) {
 	return rows, sent
 }
 
-func count(t *Top, limiter, key string, d rate.Decision) {
+func count(t *User, limiter, key string, d rate.Decision) {
 	t.Count(&rate.Request{Limiter: limiter, Key: key, Tokens: 3}, &d)
 }
+
+// nothing is what a Limiter has answered.
+func nothing() (n Totals) { return n }
 
 var (
 	denied  = rate.Decision{}
@@ -77,10 +86,7 @@ func TestOneStatementForAllLimiters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := new(session)
 		top := New(s, Config{})
-		users := []any{new(int), new(int)}
-		for _, user := range users {
-			top.Enter(user)
-		}
+		users := []*User{top.Enter("a", nothing), top.Enter("b", nothing)}
 		check := func(what string, most int, want ...string) {
 			t.Helper()
 			synctest.Wait()
@@ -90,28 +96,63 @@ func TestOneStatementForAllLimiters(t *testing.T) {
 		}
 		time.Sleep(time.Hour)
 		check("idle", 0)
-		count(top, "a", "k", denied)
-		count(top, "b", "k", granted)
+		count(users[0], "a", "k", denied)
+		count(users[0], "b", "k", granted)
 		time.Sleep(writeEvery)
 		check("the first", 2, "a: k -1 +0", "b: k -0 +1")
-		count(top, "a", "k", granted)
-		count(top, "a", "l", denied)
-		top.Count(&rate.Request{Limiter: "a", Key: "m"}, &granted) // a peek
-		another := rate.Decision{Allowed: true}                    // bucket of the group lacked tokens
-		top.Count(&rate.Request{Limiter: "a", Key: "m", Tokens: 1}, &another)
+		count(users[0], "a", "k", granted)
+		count(users[0], "a", "l", denied)
+		users[0].Count(&rate.Request{Limiter: "a", Key: "m"}, &granted) // a peek
+		another := rate.Decision{Allowed: true}                         // bucket of the group lacked tokens
+		users[0].Count(&rate.Request{Limiter: "a", Key: "m", Tokens: 1}, &another)
 		time.Sleep(writeEvery)
 		check("more", 2, "a: k -1 +1, l -1 +0", "b: k -0 +1")
 		time.Sleep(2 * slotTime)
 		s.read()
 		time.Sleep(time.Hour)
 		check("idle again", 0, "a: k -1 +1, l -1 +0", "b: k -0 +1")
-		count(top, "a", "k", denied)
-		top.Leave(t.Context(), users[0])
-		top.Leave(t.Context(), users[0])
+		count(users[0], "a", "k", denied)
+		users[0].Leave(t.Context())
+		users[0].Leave(t.Context())
 		check("one has left", 0, "a: k -1 +1, l -1 +0", "b: k -0 +1")
-		top.Leave(t.Context(), users[1])
+		users[1].Leave(t.Context())
 		check("all have left", 1, "a: k -1 +0", "a: k -1 +1, l -1 +0", "b: k -0 +1")
 	})
+}
+
+// Totals are exactly what a Limiter has answered, however few of its requests are counted by key, also for limiters of
+// another name.
+func TestTotals(t *testing.T) {
+	t.Parallel()
+	s := new(session)
+	top := New(s, Config{})
+	var answered Totals
+	user := top.Enter("a", func() Totals { return answered })
+	for _, step := range []struct {
+		answered Totals
+		told     map[string]int // of these, denials by limiter
+		want     map[string]Totals
+	}{
+		{Totals{Denied: 1000, Granted: 3}, map[string]int{"a": 1000}, map[string]Totals{"a": {1000, 3, 0}}},
+		{Totals{Denied: 1}, map[string]int{"b": 1}, map[string]Totals{"a": {1000, 3, 0}, "b": {1, 0, 0}}},
+		{Totals{}, map[string]int{"b": 2}, map[string]Totals{"a": {1000, 3, 0}, "b": {3, 0, 0}}}, // they are counted later
+		{Totals{Denied: 12, Failed: 1}, nil, map[string]Totals{"a": {1010, 3, 1}, "b": {3, 0, 0}}},
+		{Totals{}, nil, map[string]Totals{"a": {1010, 3, 1}, "b": {3, 0, 0}}},
+	} {
+		for limiter, n := range step.told {
+			for range n {
+				user.Told(limiter, Denied)
+			}
+		}
+		for kind, n := range step.answered {
+			answered[kind] += n
+		}
+		top.write(t.Context())
+		if !maps.Equal(s.totals, step.want) {
+			t.Errorf("%v, want %v", s.totals, step.want)
+		}
+	}
+	user.Leave(t.Context())
 }
 
 // What cannot be written is logged once, and tried again each minute. The keys of an outage do not pile up.
@@ -121,9 +162,9 @@ func TestAnErrorIsLoggedOnce(t *testing.T) {
 		var log bytes.Buffer
 		s := &session{fails: errors.New("no such right")}
 		top := New(s, Config{Logger: slog.New(slog.NewTextHandler(&log, nil))})
-		top.Enter(t)
+		user := top.Enter("a", nothing)
 		for range 600 {
-			count(top, "a", "k", denied)
+			count(user, "a", "k", denied)
 			time.Sleep(time.Second)
 		}
 		synctest.Wait()
@@ -146,11 +187,11 @@ func TestAnErrorIsLoggedOnce(t *testing.T) {
 		s.mu.Lock()
 		s.fails = errors.New("again")
 		s.mu.Unlock()
-		count(top, "a", "k", denied)
+		count(user, "a", "k", denied)
 		time.Sleep(slotTime)
 		synctest.Wait()
 		s.read()
-		top.Leave(t.Context(), t)
+		user.Leave(t.Context())
 		if _, sent := s.read(); sent != 0 {
 			t.Error("who leaves waits for what fails")
 		}
@@ -160,15 +201,17 @@ func TestAnErrorIsLoggedOnce(t *testing.T) {
 // What is answered without Postgres is counted as an estimate, and other limiters than 256 not at all.
 func TestWhatIsCounted(t *testing.T) {
 	t.Parallel()
-	top := New(nil, Config{})
+	top := New(new(session), Config{})
+	user := top.Enter("a", nothing)
+	defer user.Leave(t.Context())
 	for range 1000 * sample { // its standard deviation is 32 of 1000
-		count(top, "a", "k", rate.Decision{Source: rate.FromMemory})
+		count(user, "a", "k", rate.Decision{Source: rate.FromMemory})
 	}
-	if got := top.limiters["a"][0].counters[0].count; got%sample != 0 || got < 800*sample || got > 1200*sample {
+	if got := top.limiters["a"].keys[Denied].counters[0].count; got%sample != 0 || got < 800*sample || got > 1200*sample {
 		t.Errorf("counted %d of %d", got, 1000*sample)
 	}
 	for i := range 1000 {
-		count(top, fmt.Sprint(i), "k", denied)
+		count(user, fmt.Sprint(i), "k", denied)
 	}
 	if len(top.limiters) != limiters {
 		t.Errorf("%d limiters", len(top.limiters))
@@ -193,9 +236,9 @@ func TestKeysAreHashed(t *testing.T) {
 	t.Parallel()
 	s := new(session)
 	top := New(s, Config{HashKeys: []byte("a secret of 24 bytes ...")})
-	top.Enter(t)
-	count(top, "a", "ann", denied)
-	top.Leave(t.Context(), t)
+	user := top.Enter("a", nothing)
+	count(user, "a", "ann", denied)
+	user.Leave(t.Context())
 	want := top.Shown("ann")
 	if rows, _ := s.read(); len(rows) != 1 || rows[0] != "a: "+want+" -1 +0" {
 		t.Errorf("%q", rows)
