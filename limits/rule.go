@@ -1,6 +1,7 @@
 package limits
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/pglimit/ratelimit/pglimit/rate"
@@ -57,6 +58,24 @@ func (r *Rule) Kind() string {
 		return r.Action.String()
 	}
 	return "live"
+}
+
+// ParseExpiry reads when a rule is to end, for [Rule].Expires: a time from now such as 90m, 24h or 7day, or a moment as in
+// RFC 3339. now should be that of [Table.Now]. The error begins with "is".
+func ParseExpiry(text string, now time.Time) (time.Time, error) {
+	at, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		in, err := rate.ParseLimit("1/" + text) // a period is written in the same way
+		if err != nil || in != rate.Every(in.Period) {
+			return at, fmt.Errorf("is %q: it must be a time from now such as 90m, 24h or 7day, or a moment such as "+
+				"2026-11-30T18:00:00Z", text)
+		}
+		at = now.Add(in.Period)
+	}
+	if !at.After(now) {
+		return at, fmt.Errorf("is %s: that has passed, it is %s", text, now.Format(time.RFC3339))
+	}
+	return at, nil
 }
 
 // order in which the kinds and matches of a limiter are looked up.

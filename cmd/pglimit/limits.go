@@ -137,17 +137,9 @@ func (f *limitsFlags) expiry(ctx context.Context, table *limits.Table) (time.Tim
 	if err != nil {
 		return now, err
 	}
-	at, err := time.Parse(time.RFC3339, f.expires)
+	at, err := limits.ParseExpiry(f.expires, now)
 	if err != nil {
-		in, err := pglimit.ParseLimit("1/" + f.expires) // a period is written in the same way
-		if err != nil || in != pglimit.Every(in.Period) {
-			return at, fmt.Errorf("--expires is %q: it must be a time from now such as 90m, 24h or 7day, or a moment "+
-				"such as 2026-11-30T18:00:00Z", f.expires)
-		}
-		at = now.Add(in.Period)
-	}
-	if !at.After(now) {
-		return at, fmt.Errorf("--expires is %s: that has passed, it is %s", f.expires, now.Format(time.RFC3339))
+		return at, fmt.Errorf("--expires %w", err)
 	}
 	return at, nil
 }
