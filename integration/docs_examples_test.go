@@ -21,6 +21,7 @@ import (
 	"golang.org/x/text/cases"
 	"golang.org/x/text/unicode/norm"
 
+	"github.com/pglimit/ratelimit/adapters/adminlimit"
 	"github.com/pglimit/ratelimit/adapters/httplimit"
 	"github.com/pglimit/ratelimit/cleanup"
 	"github.com/pglimit/ratelimit/limits"
@@ -43,6 +44,17 @@ func docsOwnPool(ctx context.Context, use func(*pgxpool.Pool) error) error {
 		return err
 	}
 	return use(pool)
+}
+
+func docsAdmin(
+	pool *pgxpool.Pool, top *pglimit.Top, mux *http.ServeMux, isOperator func(*http.Request) bool, userOf func(*http.Request) string,
+) {
+	admin := adminlimit.New(pool, adminlimit.Config{
+		Top: top, // with your secret, if keys are hashed
+		May: func(r *http.Request, limiter string, change bool) bool { return isOperator(r) },
+		Who: func(r *http.Request) string { return userOf(r) },
+	})
+	mux.Handle("/admin/", http.StripPrefix("/admin", admin))
 }
 
 func docsBehindPgBouncer(ctx context.Context, use func(*pgxpool.Pool) error) error {

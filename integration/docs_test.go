@@ -27,7 +27,7 @@ import (
 // handbook are the pages whose every block is tested here, by its language: sh and sql run, go is
 // compiled, yaml is parsed.
 var handbook = []string{
-	"alerts.md", "cli.md", "clients.md", "development.md", "exactness.md", "guide.md", "limits.md", "memory.md", "migrations.md", "moving.md", "operations.md", "outages.md", "README.md",
+	"admin.md", "alerts.md", "cli.md", "clients.md", "development.md", "exactness.md", "guide.md", "limits.md", "memory.md", "migrations.md", "moving.md", "operations.md", "outages.md", "README.md",
 	"security.md", "semaphore.md", "stages.md", "strategies.md", "top.md", "windows.md", "../README.md",
 }
 
@@ -208,6 +208,7 @@ func TestGoOfTheDocs(t *testing.T) {
 	must(t, err)
 	must(t, docsSemaphoreIf(t.Context(), newSemaphore(t, pool, semaphore.Config{Places: 5}), newLimiter(t, pool, strategies.TokenBucket{}, pglimit.Config{Name: "api", Limit: hours})))
 	unhurried(t, func() error { return docsBehindPgBouncer(t.Context(), docsStop) })
+	docsAdmin(pool, nil, http.NewServeMux(), nil, nil)
 	limiter, err := docsReadLimits(newMigrated(t))
 	must(t, err)
 	must(t, limiter.Close(t.Context()))
