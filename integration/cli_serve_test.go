@@ -306,9 +306,69 @@ func cliServeRefuses(t *testing.T, c cli) {
 		{[]string{"--listen", "127.0.0.1:99999"}, "invalid port (write it like"},
 		{[]string{"--token-file", file}, "file, line 2: a token must have at least 16 characters"},
 		{[]string{"--token-file", os.DevNull}, "has no token"},
+		{[]string{"--admin", "--listen", ":0"}, "needs --token-file: who reaches the page may change every limit"},
 		{[]string{"--database-url", "postgres://h:x/y"}, "--database-url"},
 	} {
 		c.run(t, append([]string{"serve"}, test.args...)...).fails(t, test.words)
+	}
+}
+
+// A browser gets the page with a token as its password, and the name is that of who changed a rule. Limiters of the table
+// are counted each by its own name.
+func cliServesThePage(t *testing.T, c cli) {
+	c, pool := c.onMigrated(t)
+	for _, limiter := range []string{"api", "login"} {
+		c.run(t, "limits", "set", limiter, "--limit", "1/1h", "--note", "default").exits(t, 0)
+	}
+	tokens := filepath.Join(t.TempDir(), "tokens")
+	const token = "0123456789abcdef"
+	must(t, os.WriteFile(tokens, []byte(token+"\n"), 0o600))
+	process, url, wait := c.serves(t, "--admin", "--token-file", tokens, "--drain", "0s")
+	ask := func(method, path, password, form string) (status int, text string) {
+		t.Helper()
+		r, err := http.NewRequestWithContext(t.Context(), method, url+path, strings.NewReader(form))
+		must(t, err)
+		r.SetBasicAuth("eve", password)
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		if path == "/v1/allow" {
+			r.Header.Set("Content-Type", "application/json")
+		}
+		client := http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+		answer, err := client.Do(r)
+		must(t, err)
+		defer func() { _ = answer.Body.Close() }()
+		content, err := io.ReadAll(answer.Body)
+		must(t, err)
+		return answer.StatusCode, string(content) + strings.Join(answer.Header["Www-Authenticate"], " ")
+	}
+	if status, text := ask(http.MethodGet, "/admin/", "wrong", ""); status != http.StatusUnauthorized || !strings.Contains(text, `Basic realm="pglimit"`) {
+		t.Error(status, text)
+	}
+	for limiter, times := range map[string]int{"api": 3, "login": 2} {
+		for range times {
+			until(t, "the limiter answers", func() bool {
+				status, _ := ask(http.MethodPost, "/v1/allow", token, `{"limiter":"`+limiter+`","key":"ann"}`)
+				return status == http.StatusOK
+			})
+		}
+	}
+	form := "do=set&limiter=api&limit=9/s&expires=24h&note=ticket+7"
+	if status, _ := ask(http.MethodPost, "/admin/change", "wrong", form); status != http.StatusUnauthorized {
+		t.Error(status)
+	}
+	if status, text := ask(http.MethodPost, "/admin/change", token, form); status != http.StatusSeeOther {
+		t.Error(status, text)
+	}
+	if status, text := ask(http.MethodGet, "/admin/rules?limiter=api", token, ""); status != http.StatusOK || !strings.Contains(text, "by eve") {
+		t.Error(status, text)
+	}
+	must(t, process.Signal(syscall.SIGTERM))
+	if code, stderr := wait(); code != 0 || !strings.Contains(stderr, "/admin/") {
+		t.Error(code, stderr)
+	}
+	const totals = "select string_agg(limiter || ' ' || n, ', ' order by limiter) from (select limiter, sum(granted_total + denied_total + failed_total) n from pglimit.top_keys group by limiter) t"
+	if got := query[string](t, pool, totals); got != "api 3, login 2" {
+		t.Error(got)
 	}
 }
 

@@ -59,6 +59,7 @@ func TestCLI(t *testing.T) {
 		"serve starts without its database":            cliServeStartsWithoutDatabase,
 		"serve reads its files again at SIGHUP":        cliServeReadsItsFilesAgain,
 		"serve refuses what it cannot serve":           cliServeRefuses,
+		"serve has a page":                             cliServesThePage,
 		"the commands of docs/serve.md run":            cliRunsServeDocs,
 		"works behind PgBouncer":                       cliWorksBehindPgBouncer,
 		"an unreachable server is one line":            cliNamesUnreachableServer,

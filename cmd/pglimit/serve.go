@@ -34,6 +34,7 @@ number of instances may run: Postgres decides, so their limits are the same.
   POST /v1/settle   {"decision":{...},"tokens":9}: charge what it really cost
   GET  /v1/top      the keys that are limited most: ?limiter=api&minutes=10
   GET  /v1/gateway  may this request pass? For gateways, with --gateway-key
+  GET  /admin/      a page for operators, with --admin
   GET  /healthz, /readyz, and /metrics for Prometheus
 
 The limits are those of the table pglimit.limits, which "pglimit limits" changes
@@ -66,6 +67,7 @@ type serveFlags struct {
 	gateway   serve.Gateway
 	conns     int32
 	noCleanup bool
+	admin     bool
 	stop      serve.Stop
 }
 
@@ -99,6 +101,8 @@ func newServeCommand(a *app) *cobra.Command {
 		"it asks /v1/gateway; its clients must not be able to set it")
 	flags.StringVar(&f.gateway.Key, "gateway-key", "",
 		"`HEADER` in which a gateway names the key; its clients must not be able to set it")
+	flags.BoolVar(&f.admin, "admin", false, "serve a page for operators at /admin/: who is limited, the rules and their "+
+		"history; the password is a token")
 	flags.Int32Var(&f.conns, "conns", 10,
 		"most connections to PostgreSQL, a `NUMBER`, unless the database's URL has pool_max_conns")
 	flags.BoolVar(&f.noCleanup, "no-cleanup", false, "leave it to others to remove rows that are no longer needed")
@@ -156,15 +160,27 @@ func (a *app) serveOn(ctx context.Context, pool *pgxpool.Pool, limits []serve.Li
 	if err != nil {
 		return err
 	}
+	address, isTCP := listener.Addr().(*net.TCPAddr)
+	open := isTCP && !address.IP.IsLoopback() && len(tokens) == 0
+	var admin *pgxpool.Pool
+	if f.admin {
+		if admin = pool; open {
+			return errors.Join(fmt.Errorf("--admin on %s needs --token-file: who reaches the page may change every limit "+
+				"(or listen on this machine only: --listen 127.0.0.1:8080)", address), listener.Close())
+		}
+	}
 	server, err := serve.New(serve.Config{
 		Limits: limits, Rules: pglimit.LimitsFrom(pool, pglimit.LimitsConfig{Logger: log}),
-		Pool: pool, Database: promlimit.NewDatabase(pool, log), Tokens: tokens, Gateway: f.gateway, Logger: log,
+		Pool: pool, Database: promlimit.NewDatabase(pool, log), Tokens: tokens, Gateway: f.gateway, Logger: log, Admin: admin,
 		Top: pglimit.TopFrom(pool, pglimit.TopConfig{HashKeys: hashKey, Logger: log}),
 	})
 	if err != nil {
 		return errors.Join(err, listener.Close())
 	}
-	if address, ok := listener.Addr().(*net.TCPAddr); ok && !address.IP.IsLoopback() && len(tokens) == 0 {
+	if f.admin {
+		log.Info("pglimit serve: the page for operators", "url", fmt.Sprintf("http://%s/admin/", listener.Addr()))
+	}
+	if open {
 		log.Warn("pglimit serve: everybody who reaches this address may take, and reset keys: use --token-file, or "+
 			"let a firewall see to it", "listen", address.String())
 	}

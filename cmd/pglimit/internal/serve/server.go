@@ -18,6 +18,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
@@ -40,6 +41,7 @@ type Config struct {
 	Tokens   []Token              // one of them is needed below /v1; none: anybody may ask
 	Gateway  Gateway              // whose header fields /v1/gateway reads; zero: there is no such path
 	Top      *pglimit.Top         // for /v1/top; nil: nothing is counted, and there is no such path
+	Admin    *pgxpool.Pool        // for the page /admin/; nil: there is none
 	Logger   *slog.Logger
 }
 
@@ -146,6 +148,9 @@ func (s *Server) routes(requests *prometheus.HistogramVec, metrics http.Handler)
 	if s.config.Top != nil {
 		timed(topPath, http.HandlerFunc(s.top))
 	}
+	if s.config.Admin != nil {
+		mux.Handle(adminPath, s.admin())
+	}
 	mux.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) {
 		writeJSON(w, http.StatusOK, "application/json", map[string]string{"status": "ok"})
 	})
@@ -153,7 +158,7 @@ func (s *Server) routes(requests *prometheus.HistogramVec, metrics http.Handler)
 	mux.Handle("/metrics", metrics)
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		newProblem(http.StatusNotFound, "there is no path %q: POST /v1/allow, /v1/peek, /v1/reset, /v1/refund, "+
-			"/v1/settle; GET /v1/top, /v1/gateway (with --gateway-limiter and --gateway-key), /healthz, /readyz, /metrics",
+			"/v1/settle; GET /v1/top, /v1/gateway (with --gateway-limiter and --gateway-key), /admin/ (with --admin), /healthz, /readyz, /metrics",
 			r.URL.Path).write(w)
 	})
 	return mux

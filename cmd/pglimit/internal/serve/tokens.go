@@ -17,8 +17,8 @@ type Right uint8
 // Rights, and what needs them.
 const (
 	Decide     Right = 1 << iota // take, refund, settle, peek
-	Read                         // peek, top
-	Administer                   // reset
+	Read                         // peek, top, the page
+	Administer                   // reset, and all that the page can do
 )
 
 // rights by name, in the order of their bits.
