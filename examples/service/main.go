@@ -16,7 +16,6 @@ import (
 	"io"
 	"log/slog"
 	"net"
-	"net/http"
 	"os"
 	"os/signal"
 	"strconv"
@@ -27,7 +26,6 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/pglimit/ratelimit/examples/service/internal/live"
 	"github.com/pglimit/ratelimit/examples/service/internal/load"
 )
 
@@ -49,7 +47,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	listen := flags.String("listen", "127.0.0.1:8081", "`address` to serve on; a second instance takes the next port")
 	noDownload := flags.Bool("no-download", false, "do not fetch a Postgres where neither PostgreSQL nor Docker is installed")
 	users := -1
-	flags.Func("load", "make the requests of this many `users`, and let the page change the number; 0: none at first (default 50 for half a minute on a throwaway Postgres, else no load)", func(text string) (err error) {
+	flags.Func("load", "make the requests of this many `users`, without end (default 50 for two minutes on a throwaway Postgres, else none)", func(text string) (err error) {
 		users, err = load.ParseUsers(text)
 		return err
 	})
@@ -117,19 +115,18 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	say(out, "buckets: psql '%s' -c 'select * from pglimit.buckets'", url)
 	lasts := time.Duration(0)
 	if users < 0 {
-		users, lasts = 50, 30*time.Second
-		say(out, "50 users make requests for half a minute; set how many there are on the page, to go on")
+		users, lasts = 50, 2*time.Minute
+		say(out, "50 users make requests for two minutes; --load 50 goes on")
 	}
 	return serve(ctx, url, listeners, users, lasts, out)
 }
 
-// serve runs an instance per listener, and the page about them, until ctx ends or one of them fails. The load begins
-// when the database is migrated: see [load.New].
+// serve runs an instance per listener until ctx ends or one of them fails. The load begins when the database is
+// migrated: see [load.New].
 func serve(ctx context.Context, database string, listeners []net.Listener, users int, lasts time.Duration, out io.Writer) error {
 	var services []*service
-	var shown []live.Instance
 	var endpoints []string
-	for i, listener := range listeners {
+	for _, listener := range listeners {
 		s, err := newService(ctx, database)
 		if err != nil {
 			return err
@@ -137,29 +134,22 @@ func serve(ctx context.Context, database string, listeners []net.Listener, users
 		defer s.close()
 		services = append(services, s)
 		url := urlOf(listener.Addr())
-		shown = append(shown, live.Instance{Name: fmt.Sprintf("instance %d", i+1), URL: url, Limiters: s.limiters, Recorder: &s.recorder})
 		endpoints = append(endpoints, url+"search", url+"export")
 	}
 
-	config := live.Config{Pool: services[0].pool, Limit: limit, Instances: shown}
 	makeLoad := func(context.Context) {}
 	if users >= 0 {
 		l, err := load.New(users, lasts, endpoints...)
 		if err != nil {
 			return err
 		}
-		config.Load, makeLoad = l, l.Run
-		for _, s := range services {
-			s.mux.Handle("POST /load", http.NewCrossOriginProtection().Handler(l))
-		}
+		makeLoad = l.Run
 	}
-	page := live.New(config)
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { page.Run(ctx); return nil })
 	for i, s := range services {
-		page.Register(s.mux)
 		group.Go(func() error { return s.serve(ctx, listeners[i]) })
-		say(out, "%s: the page %s, metrics %smetrics", shown[i].Name, shown[i].URL, shown[i].URL)
+		url := urlOf(listeners[i].Addr())
+		say(out, "instance %d: the admin page %sadmin/, metrics %smetrics", i+1, url, url)
 	}
 	group.Go(func() error {
 		for _, s := range services {

@@ -15,10 +15,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/pglimit/ratelimit/adapters/adminlimit"
 	"github.com/pglimit/ratelimit/adapters/httplimit"
 	"github.com/pglimit/ratelimit/adapters/promlimit"
 	"github.com/pglimit/ratelimit/cleanup"
-	"github.com/pglimit/ratelimit/examples/service/internal/live"
 	"github.com/pglimit/ratelimit/migrations"
 	"github.com/pglimit/ratelimit/pglimit"
 	"github.com/pglimit/ratelimit/strategies"
@@ -33,7 +33,6 @@ type service struct {
 	limiters []*pglimit.Limiter
 	cleaner  *cleanup.Cleaner
 	metrics  *prometheus.Registry
-	recorder live.Recorder // for the page, which a service of yours need not have
 	mux      *http.ServeMux
 	migrated chan struct{} // closed when the database is
 }
@@ -53,7 +52,7 @@ func (s *service) open(ctx context.Context, database string) (err error) {
 	if err != nil {
 		return err
 	}
-	config.MaxConns = 12 // 5 for each limiter, and 2 for the cleanup: see docs/operations.md
+	config.MaxConns = 14 // 5 for each limiter, 2 for the cleanup, and 2 for what the limiters share: see docs/operations.md
 	if s.pool, err = pgxpool.NewWithConfig(ctx, config); err != nil {
 		return err
 	}
@@ -84,13 +83,15 @@ func (s *service) routes() error {
 	seconds := prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name: "http_request_duration_seconds", Help: "Time to answer a request.", Buckets: []float64{.0001, .0005, .001, .005, .01, .05, .1, .5, 1},
 	}, []string{"handler", "code"})
+	table := pglimit.LimitsFrom(s.pool, pglimit.LimitsConfig{Logger: slog.Default()}) // changed on the admin page
+	top := pglimit.TopFrom(s.pool, pglimit.TopConfig{Logger: slog.Default()})         // who is limited most
 	for _, endpoint := range []string{"search", "export"} {
 		limiter, err := pglimit.New(s.pool, strategies.TokenBucket{}, pglimit.Config{
-			Name:        endpoint, // instances with the same name share their buckets
-			Limit:       limit,
-			Logger:      slog.Default(),
-			OnDecision:  s.recorder.OnDecision,
-			OnRoundTrip: s.recorder.OnRoundTrip,
+			Name:   endpoint, // instances with the same name share their buckets
+			Limit:  limit,    // of keys for which the table has no rule
+			Limits: table,
+			Top:    top,
+			Logger: slog.Default(),
 		})
 		if err != nil {
 			return err
@@ -100,11 +101,12 @@ func (s *service) routes() error {
 		// A gateway that authenticates users sets this header. If clients could set it, they would have no limit.
 		limited := httplimit.New(limiter, httplimit.Config{Key: httplimit.Header("X-User")})
 		var handler http.Handler = promhttp.InstrumentHandlerDuration(seconds.MustCurryWith(prometheus.Labels{"handler": "/" + endpoint}), limited(answer(endpoint)))
-		handler = s.recorder.Handler(handler)
 		s.mux.Handle("GET /"+endpoint, handler)
 	}
 	s.metrics.MustRegister(promlimit.New(s.limiters...), promlimit.NewDatabase(s.pool, slog.Default()), seconds, collectors.NewGoCollector())
 	s.mux.Handle("GET /metrics", promhttp.HandlerFor(s.metrics, promhttp.HandlerOpts{}))
+	// Whoever reaches the page under an IP address may change limits. In a service of yours, Config.May asks your login.
+	s.mux.Handle("/admin/", http.StripPrefix("/admin", adminlimit.New(s.pool, adminlimit.Config{Top: top})))
 	s.mux.HandleFunc("GET /healthz", func(http.ResponseWriter, *http.Request) {})
 	return nil
 }

@@ -93,7 +93,7 @@ func TestStartsWhilePostgresIsDown(t *testing.T) {
 	lines, page := bufio.NewScanner(says), ""
 	for (page == "" || !strings.Contains(said.String(), "the migration waits for the server")) && lines.Scan() {
 		said.WriteString(lines.Text() + "\n")
-		if found := regexp.MustCompile(`the page (http://\S+/),`).FindStringSubmatch(lines.Text()); found != nil {
+		if found := regexp.MustCompile(`the admin page (http://\S+/)admin/,`).FindStringSubmatch(lines.Text()); found != nil {
 			page = found[1]
 			for path, want := range map[string]int{"healthz": 200, "search": 503} {
 				if got := get(t, page+path, "ann"); got.status != want {

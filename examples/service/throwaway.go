@@ -2,12 +2,16 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"strconv"
 
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"github.com/pglimit/ratelimit/internal/pgserver"
+	"github.com/pglimit/ratelimit/migrations"
 )
 
 // throwaway starts a Postgres on this machine: from installed binaries, in a container, or, if it may download, from
@@ -21,7 +25,20 @@ func throwaway(ctx context.Context, download bool, out io.Writer) (url string, r
 	if err != nil {
 		return "", nil, fmt.Errorf("%w, or name a database with --database-url", err)
 	}
+	if err := migrate(ctx, server.URL("")); err != nil {
+		return "", nil, errors.Join(err, server.Stop())
+	}
 	return server.URL(""), server.Stop, nil
+}
+
+// migrate a database before its services start. They would do it, and complain until it is done.
+func migrate(ctx context.Context, url string) error {
+	pool, err := pgxpool.New(ctx, url)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	return migrations.Up(ctx, pool, migrations.WithoutExclusionRange())
 }
 
 // nextPort is the address with the port after it, or any free port if it is 0.

@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"strconv"
 	"sync"
-	"sync/atomic"
 	"time"
 )
 
@@ -23,22 +22,20 @@ const (
 	MostUsers = 1000
 )
 
-// Load is some users. It is safe for concurrent use.
+// Load is some users.
 type Load struct {
 	urls  []string
 	lasts time.Duration
-	users atomic.Pointer[int]
+	users int
 }
 
 // New makes a load on the URLs with that many users, from 0 to MostUsers. It begins with [Load.Run], and lasts that
-// long, or, if lasts is 0, until Run ends. A number that is set later lasts until Run ends.
+// long, or, if lasts is 0, until Run ends.
 func New(users int, lasts time.Duration, urls ...string) (*Load, error) {
 	if users < 0 || users > MostUsers {
 		return nil, fmt.Errorf("load: there cannot be %d users: from 0 to %d", users, MostUsers)
 	}
-	l := &Load{urls: urls, lasts: lasts}
-	l.users.Store(&users)
-	return l, nil
+	return &Load{urls, lasts, users}, nil
 }
 
 // ParseUsers parses a number of users.
@@ -50,26 +47,16 @@ func ParseUsers(text string) (int, error) {
 	return users, nil
 }
 
-// Users returns the number of users.
-func (l *Load) Users() int { return *l.users.Load() }
-
-// ServeHTTP sets the number of users to that of a form, and leads back to the page.
-func (l *Load) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	users, err := ParseUsers(r.PostFormValue("users"))
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusBadRequest)
-		return
-	}
-	l.users.Store(&users)
-	http.Redirect(w, r, "/", http.StatusSeeOther)
-}
-
 // Run makes requests until ctx ends. A user stays for half a minute and is then replaced, so that there are always new
 // keys, and rows for the cleanup.
 func (l *Load) Run(ctx context.Context) {
+	if l.users == 0 {
+		return
+	}
 	if l.lasts > 0 {
-		first := l.users.Load()
-		defer time.AfterFunc(l.lasts, func() { l.users.CompareAndSwap(first, new(int)) }).Stop()
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, l.lasts)
+		defer cancel()
 	}
 	client := &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{MaxIdleConnsPerHost: mostBusy}}
 	defer client.CloseIdleConnections()
@@ -86,11 +73,7 @@ func (l *Load) Run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		users := float64(l.Users())
-		if users == 0 {
-			due = time.Now().Add(100 * time.Millisecond)
-			continue
-		}
+		users := float64(l.users)
 		wait := time.Duration(rand.ExpFloat64() / (users * perUser) * float64(time.Second))
 		due = due.Add(wait)
 		left += users * wait.Seconds() / stay.Seconds()

@@ -4,7 +4,6 @@ import (
 	"context"
 	"net/http"
 	"net/http/httptest"
-	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -46,33 +45,18 @@ func TestUsers(t *testing.T) {
 	}
 }
 
-// The first users leave when their time is over, unless somebody has set how many there are.
+// Users leave when their time is over.
 func TestUsersLeave(t *testing.T) {
 	t.Parallel()
-	for set, want := range map[bool]int{false: 0, true: 1} {
-		synctest.Test(t, func(t *testing.T) {
-			l, err := New(1, 30*time.Second, "http://nobody.invalid:port") // whom the client does not ask
-			if err != nil {
-				t.Fatal(err)
-			}
-			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-			defer cancel()
-			go l.Run(ctx)
-			<-time.After(29 * time.Second)
-			if got := l.Users(); got != 1 {
-				t.Errorf("%d users before the time is over", got)
-			}
-			if set {
-				form := httptest.NewRequest(http.MethodPost, "/load", strings.NewReader("users=1"))
-				form.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-				l.ServeHTTP(httptest.NewRecorder(), form)
-			}
-			<-time.After(2 * time.Second)
-			if got := l.Users(); got != want {
-				t.Errorf("set %t: %d users after it", set, got)
-			}
-			cancel()
-			synctest.Wait()
-		})
-	}
+	synctest.Test(t, func(t *testing.T) {
+		l, err := New(1, 30*time.Second, "http://nobody.invalid:port") // whom the client does not ask
+		if err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		l.Run(t.Context())
+		if lasted := time.Since(began); lasted != 30*time.Second {
+			t.Errorf("it lasted %v", lasted)
+		}
+	})
 }
