@@ -265,7 +265,7 @@ func TestTablesKeepTheSchemaRules(t *testing.T) {
 		// The state is a few whole numbers, and no more.
 		want := []string{"key", "limiter", "full_ns", "token_ns", "at_ns"}
 		if table == "token_bucket" {
-			want = append(want, "leased_ns", "until_ns", "padding")
+			want = append(want, "leased_ns", "until_ns", "paused_ns", "padding")
 		}
 		if columns := texts(t, pool, `select attname from pg_attribute where attrelid = $1::text::regclass and attnum > 0 and not attisdropped order by attnum`, "pglimit."+table); !slices.Equal(columns, want) {
 			t.Errorf("%s has columns %q, want %q", table, columns, want)

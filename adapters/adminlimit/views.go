@@ -208,6 +208,7 @@ func (a *admin) history(ctx context.Context, r *http.Request, limiter, key strin
 type bucket struct {
 	Strategy, Used  string
 	LastTaken, Full *time.Time
+	PausedUntil     *time.Time
 }
 
 // block of a key: a row of block.sql.

@@ -21,6 +21,7 @@ func pauses(s *suite) {
 		"ARow":         func(key string) { s.take(key, of.WithBurst(9), 3, 3) },
 		"AnotherPrice": func(key string) { s.take(key, rate.PerHour(7), 3, 3) },
 		"AWindow":      func(key string) { s.take(key, rate.PerYear(7), 3, 3) },
+		"AUsedWindow":  func(key string) { s.take(key, rate.PerYear(9), 9, 9) },
 		"ALease":       func(key string) { s.leased(key, of.WithBurst(90)) },
 		"ARefund": func(key string) {
 			r := s.ask(key, of, 1, 1)
@@ -39,11 +40,19 @@ func pauses(s *suite) {
 				continue
 			}
 			prepare(key)
-			s.pause(pauser, key, of, time.Hour)
-			s.pause(pauser, key, of, time.Minute) // which changes nothing
+			due := s.peek(key, limit)
+			by := of
+			if name == "AUsedWindow" { // or it is none any more
+				by = limit
+			}
+			s.pause(pauser, key, by, time.Hour)
+			s.pause(pauser, key, by, time.Minute) // which changes nothing
 			until, err := pauser.PausedUntil(s.Context(), s.session, s.limiter, key)
 			if err != nil {
 				s.Fatal(err)
+			}
+			if there := due.At.Add(due.RetryAfter); limit.Calendar != "" && there.After(until) {
+				until = there // the window is used up
 			}
 			s.nothingBefore(until, key, limit)
 			if s.pause(pauser, key, limit, 2*time.Hour); limit.Calendar == "" {
