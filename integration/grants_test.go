@@ -116,7 +116,7 @@ func everyAct(pool *pgxpool.Pool) map[string]func(context.Context) error {
 		"count for the top": `insert into pglimit.top_keys values ('test', 'me', '{k}', '{1}', '{0}', 1) on conflict (limiter, slot) do update set keys = '{l}';
 			delete from pglimit.top_keys where slot = 'me'`,
 		"reset in SQL": `select pglimit.reset('test', 'sql')`,
-		"pause in SQL": `select pglimit.pause('test', 'sql', now() + interval '1 hour', '1/1h')`,
+		"pause in SQL": `select pglimit.pause('test', 'sql', now() + interval '1 hour')`,
 	} {
 		acts[name] = func(ctx context.Context) error {
 			_, err := pool.Exec(ctx, sql)

@@ -117,52 +117,59 @@ func TestAPauseStays(t *testing.T) {
 	}
 }
 
-// In SQL: with a limit, or with that of the table.
+// A pause in SQL; what was used stays used, and the first token behind it is the only one.
 func TestPauseInSQL(t *testing.T) {
 	t.Parallel()
 	pool := newMigrated(t)
-	pause := func(key, until, limit string) error {
-		return second(pool.Exec(t.Context(), "select pglimit.pause('api', $1, now() + $2::text::interval, $3)", key, until, limitOrNull(limit)))
+	pause := func(key, until string) error {
+		return second(pool.Exec(t.Context(), "select pglimit.pause('api', $1, now() + $2::text::interval)", key, until))
 	}
-	must(t, pause("k", "1 hour", "10/s"))
-	if d := query[string](t, pool, "select allowed || ' ' || (retry_after between '59 min' and '1 hour') || ' ' || remaining from pglimit.allow('api', 'k', '10/s burst 100000')"); d != "false true 0" {
+	allow := func(key, limit string, n int) string {
+		return query[string](t, pool, "select allowed || ' ' || remaining || ' ' || date_trunc('minute', retry_after + interval '30 s') from pglimit.allow('api', $1, $2, n => $3)", key, limit, n)
+	}
+	must(t, pause("k", "1 hour"))
+	if d := allow("k", "10/s burst 100000", 1); d != "false 0 01:00:00" {
 		t.Errorf("granted in a pause: %s", d)
 	}
-	for what, err := range map[string]error{"no limit": pause("k", "1 hour", ""), "ages": pause("k", "11 years", "1/s"), "no key": pause("", "1 hour", "1/s")} {
-		if sqlState(err) != "22023" {
+	allow("year", "1000/year UTC", 900)
+	allow("hour", "1000/1h", 1000)
+	for _, key := range []string{"year", "hour", "idle"} {
+		must(t, pause(key, "10 milliseconds"))
+	}
+	execute(t, pool, "select pg_sleep(0.02)")
+	for _, c := range []struct{ key, limit, want string }{{"year", "1000/year UTC", "true 99"}, {"hour", "1000/1h", "false 0"}, {"idle", "1/1h burst 5", "true 0"}} {
+		if d := allow(c.key, c.limit, 1); !strings.HasPrefix(d, c.want) {
+			t.Errorf("behind a pause, %s: %s, want %s", c.key, d, c.want)
+		}
+	}
+	for what, err := range map[string]error{"ages": pause("k", "11 years"), "no key": pause("", "1 hour"), "null": pause("k", "infinity")} {
+		if err == nil || what != "null" && sqlState(err) != "22023" {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	execute(t, pool, "select pglimit.set_limit('api', '10/s', note => 'default')")
-	must(t, pause("other", "1 hour", ""))
-	must(t, pause("past", "-1 hour", ""))
-	if keys := strings.Join(texts(t, pool, "select key from pglimit.buckets where paused_until > now() + interval '59 min' order by key"), " "); keys != "k other" {
+	must(t, pause("past", "-1 hour"))
+	if keys := strings.Join(texts(t, pool, "select key from pglimit.buckets where paused_until > now()"), " "); keys != "k" {
 		t.Errorf("paused: %s", keys)
 	}
 }
 
-func limitOrNull(limit string) any {
-	if limit == "" {
-		return nil
-	}
-	return limit
-}
-
 func cliPauses(t *testing.T, c cli) {
 	c, pool := c.onMigrated(t)
-	c.run(t, "pause", "k", "--for", "1h", "--limit", "10/s").exits(t, 0).prints(t, `paused: nobody takes from "k" before `, `(limiter "cli")`)
+	c.run(t, "pause", "k", "--for", "1h").exits(t, 0).prints(t, `paused: nobody takes from "k" before `, `(limiter "cli")`)
 	c.run(t, "allow", "k", "--limit", "10/s").exits(t, 1)
-	c.run(t, "pause", "k", "--for", "1m", "--limit", "10/s", "--output", "json").exits(t, 0).prints(t, `"limiter":"cli","key":"k","paused_until":"`)
+	c.run(t, "pause", "k", "--for", "1m", "--output", "json").exits(t, 0).prints(t, `"limiter":"cli","key":"k","paused_until":"`, `"leased_ms":0`)
 	if !query[bool](t, pool, "select paused_until > now() + interval '59 min' from pglimit.buckets") {
 		t.Error("a shorter pause has ended the longer one")
 	}
 	c.run(t, "reset", "k").exits(t, 0)
 	c.run(t, "allow", "k", "--limit", "10/s").exits(t, 0)
-	c.run(t, "pause", "k", "--until", time.Now().Add(time.Hour).UTC().Format(time.RFC3339), "--limit", "10/s").exits(t, 0)
+	c.run(t, "pause", "k", "--until", time.Now().Add(time.Hour).UTC().Format(time.RFC3339)).exits(t, 0)
 	c.run(t, "pause").fails(t, "KEY")
 	c.run(t, "pause", "k").fails(t, "--for", "--until")
 	c.run(t, "pause", "k", "--for", "1h", "--until", "2030-01-01T00:00:00Z").fails(t, "either")
 	c.run(t, "pause", "k", "--until", "tomorrow").fails(t, "--until", "2026-")
 	c.run(t, "pause", "k", "--for", "-1s").fails(t, "--for")
-	c.run(t, "pause", "k", "--for", "1h").fails(t, "no limit", "--limit")
+	c.run(t, "pause", "past", "--until", "2020-01-01T00:00:00Z").fails(t, "--until", "has passed")
+	c.run(t, "pause", "k", "--for", "100000h").fails(t, "ten years")
+	c.run(t, "pause", "").fails(t, "KEY is empty")
 }

@@ -243,16 +243,16 @@ func (p *replay) giveBack() {
 
 // pause a bucket, often for so long that it ends while others wait for it.
 func (p *replay) pause(pauser pglimit.Pauser, k *replayedKey) {
-	r := p.request(k, p.limitOf(k))
-	length := oneOf(p, []time.Duration{1, time.Millisecond, 100 * time.Millisecond, 3 * time.Second, time.Duration(p.Int64N(int64(r.Limit.Window())) + 1)})
+	length := oneOf(p, []time.Duration{1, time.Millisecond, 100 * time.Millisecond, 3 * time.Second, time.Duration(p.Int64N(int64(p.limitOf(k).Window())) + 1)})
+	length = min(length, pglimit.MaxBlock)
 	p.at()
-	if _, err := pauser.Pause(p.Context(), on(p.pool), &r, min(length, pglimit.MaxBlock)); err != nil {
+	if _, err := pauser.Pause(p.Context(), on(p.pool), p.limiter, k.name, length, pglimit.Relaxed); err != nil {
 		p.Fatal(err)
 	}
 	bucket := k.bucket.(*model.Bucket)
-	bucket.Pause(p.now, modelled(r.Limit), int64(min(length, pglimit.MaxBlock)))
+	bucket.Pause(p.now, int64(length))
 	k.due = append(k.due, bucket.Paused)
-	p.note("key %s is paused for %v under %v: %+v", k.name, length, r.Limit, k.bucket)
+	p.note("key %s is paused for %v: %+v", k.name, length, k.bucket)
 }
 
 func (p *replay) reset(k *replayedKey) {
@@ -354,6 +354,10 @@ func (p *replay) sweep() {
 		}
 		// Nobody can tell the difference, by whatever limit.
 		for _, l := range p.limits {
+			row, is := k.bucket.(*model.Bucket)
+			if is && p.now-row.Paused > int64(100*24*time.Hour) {
+				break // it was paused that long ago, whatever its window
+			}
 			if d := k.bucket.Report(p.now, modelled(l), 1); d.ResetAfter > 0 {
 				p.fail(k, "swept, though it is full in %v only", d.ResetAfter)
 			}

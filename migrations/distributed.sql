@@ -289,7 +289,7 @@ declare
     ends_ns bigint[]; -- of the windows of the calendars
     -- Of each bucket:
     rows bigint[]; -- the row as it was seen, then as it is written: see token_bucket_rows
-    pauses_ns bigint[]; -- how long it is paused
+    pauses_ns bigint[]; -- for how long it is paused, or was, see token_bucket_paused; null: it is not
     fulls_ns bigint[]; -- when it is full again, with what is taken
     froms_ns bigint[]; -- see tokens_there
     rooms_ns bigint[]; -- the window, less what is leased
@@ -316,8 +316,8 @@ begin
         ends_ns := pglimit.window_ends_ns(_calendars, now_ns);
         i := 1;
         foreach b slice 1 in array rows loop
-            pauses_ns[i] := greatest(0, b[6] - greatest(b[3], now_ns));
-            if pauses_ns[i] > 0 then
+            pauses_ns[i] := case when b[6] > b[3] then b[6] - greatest(b[3], now_ns) end;
+            if pauses_ns[i] is not null then
                 b := pglimit.token_bucket_paused(b, pauses_ns[i], now_ns, _tokens_ns[i], _windows_ns[i],
                     ends_ns[least(i, cardinality(ends_ns))]);
             else
@@ -376,12 +376,12 @@ begin
             continue when not asked[i];
             b := array[rows[i][1], rows[i][2], rows[i][3], rows[i][4], rows[i][5]];
             continue when granted[i] = 0 and not (pglimit.writable() and (pglimit.token_bucket_ahead(b, now_ns)
-                or pauses_ns[i] > 0 and b[3] > now_ns + pglimit.step_ns()));
-            if granted[i] > 0 or b[4] = 0 and b[5] > 0 then
+                or coalesce(pauses_ns[i] > 0 and b[3] > now_ns + pglimit.step_ns(), false)));
+            if granted[i] > 0 or b[4] = 0 and b[5] > 0 and pglimit.token_bucket_ahead(b, now_ns) then
                 b := pglimit.token_bucket_read(b, now_ns, _tokens_ns[i], ends_ns[least(i, cardinality(ends_ns))]);
                 b[1] := case when granted[i] > 0 then fulls_ns[i] else b[1] end; -- a paused window reads otherwise
-            else -- the clock has stepped back: a bucket's row keeps its price
-                b := pglimit.token_bucket_read(b, now_ns, b[2]);
+            else -- the clock has stepped back: a row keeps its price, or window
+                b := pglimit.token_bucket_read(b, now_ns, b[2], case when b[4] = 0 and b[5] > 0 then b[5] end);
             end if;
             written := true;
             exit when try = 1;
@@ -410,7 +410,7 @@ begin
         end loop;
     end loop;
     buckets := array(
-        select x || pglimit.token_bucket_told(case when pauses_ns[x] > 0 and granted[x] = 0
+        select x || pglimit.token_bucket_told(case when pauses_ns[x] is not null and granted[x] = 0
                 then pglimit.token_bucket_paused(r."row", pauses_ns[x], now_ns, _tokens_ns[x], _windows_ns[x], e.ends_ns)
                 else r."row" end, granted[x], now_ns, _tokens_ns[x], e.ends_ns)
         from generate_series(1, n) x
@@ -462,8 +462,7 @@ $$;
 
 -- See functions/token_bucket_pause.sql.
 create or replace function pglimit.token_bucket_pause(
-    _key text, _limiter text, _token_ns bigint, _window_ns bigint, for_ns bigint,
-    _calendar text default null, relaxed boolean default false
+    _key text, _limiter text, for_ns bigint, relaxed boolean default false
 ) returns bigint
 language plpgsql set search_path = '' set enable_seqscan = off set jit = off as $$
 declare
@@ -472,25 +471,19 @@ declare
     now_ns bigint;
     said text;
 begin
-    if (pglimit.token_bucket_valid_one(_key, _limiter, _token_ns, _window_ns, 1, 1)
-        and for_ns between 1 and 3650 * 86400000000000) is not true then
-        raise exception 'token_bucket_pause: for_ns %, token_ns %, window_ns %', for_ns, _token_ns, _window_ns
-            using errcode = 'invalid_parameter_value';
+    if (_key is not null and _limiter is not null and for_ns between 1 and 3650 * 86400000000000) is not true then
+        raise exception 'token_bucket_pause: for_ns %', for_ns using errcode = 'invalid_parameter_value';
     end if;
     said := pglimit.transaction_settings(null, relaxed);
-    said := pglimit.token_bucket_lock(_key, _limiter, _token_ns);
-    seen := pglimit.token_bucket_rows(array[_key], array[_limiter]);
-    seen := array(select unnest(seen));
+    said := pglimit.token_bucket_lock(_key, _limiter, 1);
+    seen := array(select unnest(pglimit.token_bucket_rows(array[_key], array[_limiter])));
     now_ns := pglimit.clock_ns();
     for_ns := greatest(for_ns, seen[6] - greatest(seen[3], now_ns));
-    if _calendar is null then
-        b := pglimit.token_bucket_paused(seen, for_ns, now_ns, _token_ns, _window_ns, null);
-    else
-        b := pglimit.token_bucket_read(seen, now_ns, _token_ns, pglimit.window_end_ns(_calendar, now_ns));
-    end if;
+    -- As of now, at its own price, or of its own window.
+    b := pglimit.token_bucket_read(seen, now_ns, seen[2], case when seen[4] = 0 and seen[5] > 0 then seen[5] end);
     update pglimit.token_bucket t
-    set full_ns = b[1] + 0, token_ns = b[2] + 0, at_ns = b[3] + 0, leased_ns = nullif(b[4], 0), until_ns = nullif(b[5], 0),
-        padding = null, paused_ns = b[3] + 0 + for_ns
+    set full_ns = b[1] + 0, at_ns = b[3] + 0, leased_ns = nullif(b[4], 0), until_ns = nullif(b[5], 0), padding = null,
+        paused_ns = b[3] + 0 + for_ns
     where t.key = _key and t.limiter = _limiter;
     return case when seen[4] > 0 then greatest(0, seen[5] - greatest(seen[3], now_ns)) else 0 end;
 end
@@ -539,7 +532,7 @@ begin
         where t.key = _key and t.limiter = _limiter
             and t.token_ns = _token_ns and t.until_ns is not distinct from ends_ns
             and want <= pglimit.tokens_there(t.full_ns, greatest(t.at_ns, from_ns), _token_ns, _window_ns)
-            and t.at_ns <= now_ns + pglimit.step_ns() and coalesce(t.paused_ns, 0) <= now_ns
+            and t.at_ns <= now_ns + pglimit.step_ns() and coalesce(t.paused_ns, 0) <= t.at_ns
             -- Checked again after a wait:
             and pglimit.is_now(now_ns, at_ns)
         returning array[t.at_ns, want, t.full_ns, t.token_ns, t.at_ns, 0, coalesce(ends_ns, 0)] into taken;
@@ -555,7 +548,7 @@ begin
         there := case
             when seen is null then _window_ns / nullif(_token_ns, 0)
             when seen[2] = _token_ns and seen[4] is not distinct from ends_ns and seen[3] <= now_ns + pglimit.step_ns()
-                and coalesce(seen[5], 0) <= now_ns
+                and coalesce(seen[5], 0) <= seen[3]
                 then pglimit.tokens_there(seen[1], greatest(seen[3], from_ns), _token_ns, _window_ns)
         end;
         if _key is not null and _limiter is not null and _token_ns > 0 and there is not null
@@ -575,7 +568,7 @@ begin
                     at_ns = greatest(t.at_ns, now_ns), padding = null
                 where t.key = _key and t.limiter = _limiter and t.token_ns = _token_ns
                     and t.until_ns is not distinct from ends_ns and t.full_ns = seen[1] and t.at_ns = seen[3]
-                    and coalesce(t.paused_ns, 0) <= now_ns
+                    and coalesce(t.paused_ns, 0) <= t.at_ns
                 returning array[t.at_ns, there, t.full_ns, t.token_ns, t.at_ns, 0, coalesce(ends_ns, 0)] into taken;
             end if;
         end if;
@@ -647,7 +640,7 @@ begin
             set full_ns = greatest(t.full_ns, t.at_ns, coalesce(ends_ns, now_ns)) + ask * _token_ns, at_ns = greatest(t.at_ns, now_ns), padding = null
             where t.key = any (keys) and t.limiter = _limiter and t.token_ns = _token_ns and t.until_ns is not distinct from ends_ns
                 and ask <= (coalesce(ends_ns, greatest(t.at_ns, now_ns)) + _window_ns - greatest(t.full_ns, coalesce(ends_ns, greatest(t.at_ns, now_ns)))) / _token_ns
-                and t.at_ns <= now_ns + pglimit.step_ns() and coalesce(t.paused_ns, 0) <= now_ns
+                and t.at_ns <= now_ns + pglimit.step_ns() and coalesce(t.paused_ns, 0) <= t.at_ns
             returning array[numbers[pg_catalog.width_bucket(t.key, keys)], t.full_ns, t.at_ns, coalesce(ends_ns, 0)] as "row"
         )
         select array_agg(u."row"), count(*) into usual, done from updates u;
@@ -666,7 +659,7 @@ begin
     for i in 1 .. coalesce(cardinality(seen) / 6, 0) loop
         left_over := array_remove(left_over, _keys[seen[i][1]]);
         if ask > (coalesce(ends_ns, greatest(seen[i][4], now_ns)) + _window_ns - greatest(seen[i][2], coalesce(ends_ns, greatest(seen[i][4], now_ns)))) / _token_ns
-            and seen[i][3] = _token_ns and seen[i][5] = coalesce(ends_ns, 0) and seen[i][4] <= now_ns + pglimit.step_ns() and seen[i][6] <= now_ns then
+            and seen[i][3] = _token_ns and seen[i][5] = coalesce(ends_ns, 0) and seen[i][4] <= now_ns + pglimit.step_ns() and seen[i][6] <= seen[i][4] then
             rest := rest || array[array[seen[i][1], greatest(seen[i][4], now_ns), 0, seen[i][2], _token_ns, seen[i][4], 0, seen[i][5]]];
         end if;
     end loop;
@@ -790,7 +783,9 @@ begin
     if taken[2] is null then
         taken := pglimit.token_bucket_take(_key, _limiter, _token_ns, _window_ns, want, unit, null, _calendar);
     end if;
-    if taken[2] = 0 and rule <> '{}' then
+    if taken[2] = 0 and rule <> '{}' and not exists ( -- denials of a pause do not count
+        select from pglimit.token_bucket t
+        where t.key = _key and t.limiter = _limiter and t.paused_ns > greatest(t.at_ns, taken[1])) then
         block := pglimit.token_bucket_count_denial(_key, _limiter, rule);
         blocked_ns := block.blocked_ns;
         taken[1] := case when blocked_ns > 0 then block.now_ns else taken[1] end;

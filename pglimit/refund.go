@@ -134,7 +134,7 @@ func (l *Limiter) Settle(ctx context.Context, decision Decision, actual int64, o
 	answer.Limiter, answer.Key = "", "" // it is settled: there is nothing to give back
 	if answer.Granted < actual {
 		key := append([]Decision{decision}, others...)[least].Key
-		return answer, fmt.Errorf("%w: %d of %d tokens of %q, whose bucket owes a burst already (take the rest later, with WaitN or AllowN)", ErrNotCharged, answer.Granted, actual, key)
+		return answer, fmt.Errorf("%w: %d of %d tokens of %q, whose bucket owes a burst already, or is paused (take the rest later, with WaitN or AllowN)", ErrNotCharged, answer.Granted, actual, key)
 	}
 	return answer, nil
 }

@@ -16,16 +16,16 @@ import (
 
 const pauseLong = `Let nobody take tokens of a key before a time, in any process: because the API
 that the limit protects has said when it may be called again. At that time one
-token is there, and the others come back behind it. Who waits moves behind it.
+token is there, and the others come back behind it. Who waits takes behind it.
 
-A pause can only be extended; "pglimit reset KEY" ends it. The limit is that of
-the table pglimit.limits, or --limit. Only the strategy token_bucket can pause.
+A pause can only be extended; "pglimit reset KEY" ends it. Only the strategy
+token_bucket can pause.
 
 A process with leases may grant out of them for a few seconds more: then this
 says how long.`
 
 func newPauseCommand(a *app) *cobra.Command {
-	limiter, limit, timeout := "cli", "", 10*time.Second
+	limiter, timeout := "cli", 10*time.Second
 	var length time.Duration
 	var until string
 	cmd := &cobra.Command{
@@ -34,7 +34,7 @@ func newPauseCommand(a *app) *cobra.Command {
 		Long:  pauseLong,
 		Example: lines(
 			"pglimit pause api.example.com --limiter partner --for 30s",
-			"pglimit pause api.example.com --until 2026-12-24T18:00:00Z --limit 10/s",
+			"pglimit pause api.example.com --until 2026-12-24T18:00:00Z",
 		),
 		Args: takes("KEY"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -55,7 +55,7 @@ func newPauseCommand(a *app) *cobra.Command {
 				}
 				end = &at
 			}
-			return a.pause(cmd.Context(), timeout, limiter, args[0], limit, length, end)
+			return a.pause(cmd.Context(), timeout, limiter, args[0], length, end)
 		},
 	}
 	flags := cmd.Flags()
@@ -63,33 +63,38 @@ func newPauseCommand(a *app) *cobra.Command {
 	flags.StringVar(&until, "until", "", "or until when, a `TIME` such as 2026-12-24T18:00:00Z")
 	flags.StringVar(&limiter, "limiter", limiter,
 		"`NAME` of the limiter: the same key under another name is another bucket")
-	flags.StringVar(&limit, "limit", "", "how much is allowed, `TOKENS/PERIOD`, if pglimit.limits has no rule")
 	timeoutVar(flags, &timeout)
 	return cmd
 }
 
 // pause for a time, or until a time if that is not nil.
-func (a *app) pause(ctx context.Context, timeout time.Duration, limiter, key, limit string, length time.Duration,
+func (a *app) pause(ctx context.Context, timeout time.Duration, limiter, key string, length time.Duration,
 	until *time.Time) error {
-	var ends time.Time
+	var ends *time.Time
 	var leased time.Duration
 	const unanswered = ": it is not known whether PostgreSQL did what was asked"
 	err := a.within(ctx, timeout, 0, unanswered, func(ctx context.Context, pool *pgxpool.Pool) error {
-		return pool.QueryRow(ctx, `
-			select t.ends, pglimit.pause($1::text, $2::text, t.ends, nullif($3::text, ''))
-			from (select coalesce($4::timestamptz, pg_catalog.clock_timestamp() operator(pg_catalog.+) $5::interval) as ends) t`,
-			limiter, key, limit, until, length).Scan(&ends, &leased)
+		err := pool.QueryRow(ctx, `select pglimit.pause($1::text, $2::text,
+			coalesce($3::timestamptz, pg_catalog.clock_timestamp() operator(pg_catalog.+) $4::interval))`,
+			limiter, key, until, length).Scan(&leased)
+		if err != nil {
+			return err
+		}
+		return pool.QueryRow(ctx, `select pg_catalog.max(paused_until) from pglimit.buckets
+			where limiter operator(pg_catalog.=) $1::text and key operator(pg_catalog.=) $2::text`, limiter, key).Scan(&ends)
 	})
 	var refused *pgconn.PgError
 	const invalidParameterValue = "22023"
 	if err = postgres.ExplainStep(err); errors.As(err, &refused) && refused.Code == invalidParameterValue {
 		err = errors.New(strings.TrimPrefix(refused.Message, "pglimit: "))
-		if limit == "" {
-			err = fmt.Errorf("%w: give --limit, such as --limit 10/s, or set a rule with \"pglimit limits set\"", err)
-		}
 	}
-	if err != nil {
+	switch {
+	case err != nil:
 		return err
+	case ends == nil && until != nil:
+		return fmt.Errorf("--until %s has passed, by the clock of PostgreSQL: nothing is paused", until.Format(time.RFC3339))
+	case ends == nil: // it was short
+		ends = new(time.Now())
 	}
 	text := fmt.Sprintf("paused: nobody takes from %q before %s (limiter %q)\n", key, ends.UTC().Format(time.RFC3339), limiter)
 	if leased > 0 {

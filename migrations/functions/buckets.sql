@@ -29,6 +29,9 @@ select
     case
         when b.burst is null then null
         when b.paused_ns > greatest(b.now_ns, b.at_ns) then 0
+        when b.paused_ns > b.at_ns and b.live_ns is not null then pglimit.tokens_left(
+            pglimit.token_bucket_paused(b.row, b.paused_ns - b.now_ns, b.now_ns, b.live_ns, b.burst * b.live_ns, null),
+            b.now_ns, b.burst, b.live_ns)
         when b.token_ns = b.live_ns and b.until_ns is null and b.ahead_ns = 0 -- as a rule, and faster
             then greatest(0, pglimit.tokens_there(b.full_ns::bigint, b.now_ns, b.token_ns, b.burst * b.token_ns))
         else pglimit.tokens_left(b.row, b.now_ns, b.burst, b.live_ns)

@@ -34,7 +34,7 @@ declare
     ends_ns bigint[]; -- of the windows of the calendars
     -- Of each bucket:
     rows bigint[]; -- the row as it was seen, then as it is written: see token_bucket_rows
-    pauses_ns bigint[]; -- how long it is paused
+    pauses_ns bigint[]; -- for how long it is paused, or was, see token_bucket_paused; null: it is not
     fulls_ns bigint[]; -- when it is full again, with what is taken
     froms_ns bigint[]; -- see tokens_there
     rooms_ns bigint[]; -- the window, less what is leased
@@ -61,8 +61,8 @@ begin
         ends_ns := pglimit.window_ends_ns(_calendars, now_ns);
         i := 1;
         foreach b slice 1 in array rows loop
-            pauses_ns[i] := greatest(0, b[6] - greatest(b[3], now_ns));
-            if pauses_ns[i] > 0 then
+            pauses_ns[i] := case when b[6] > b[3] then b[6] - greatest(b[3], now_ns) end;
+            if pauses_ns[i] is not null then
                 b := pglimit.token_bucket_paused(b, pauses_ns[i], now_ns, _tokens_ns[i], _windows_ns[i],
                     ends_ns[least(i, cardinality(ends_ns))]);
             else
@@ -121,12 +121,12 @@ begin
             continue when not asked[i];
             b := array[rows[i][1], rows[i][2], rows[i][3], rows[i][4], rows[i][5]];
             continue when granted[i] = 0 and not (pglimit.writable() and (pglimit.token_bucket_ahead(b, now_ns)
-                or pauses_ns[i] > 0 and b[3] > now_ns + pglimit.step_ns()));
-            if granted[i] > 0 or b[4] = 0 and b[5] > 0 then
+                or coalesce(pauses_ns[i] > 0 and b[3] > now_ns + pglimit.step_ns(), false)));
+            if granted[i] > 0 or b[4] = 0 and b[5] > 0 and pglimit.token_bucket_ahead(b, now_ns) then
                 b := pglimit.token_bucket_read(b, now_ns, _tokens_ns[i], ends_ns[least(i, cardinality(ends_ns))]);
                 b[1] := case when granted[i] > 0 then fulls_ns[i] else b[1] end; -- a paused window reads otherwise
-            else -- the clock has stepped back: a bucket's row keeps its price
-                b := pglimit.token_bucket_read(b, now_ns, b[2]);
+            else -- the clock has stepped back: a row keeps its price, or window
+                b := pglimit.token_bucket_read(b, now_ns, b[2], case when b[4] = 0 and b[5] > 0 then b[5] end);
             end if;
             written := true;
             exit when try = 1;
@@ -155,7 +155,7 @@ begin
         end loop;
     end loop;
     buckets := array(
-        select x || pglimit.token_bucket_told(case when pauses_ns[x] > 0 and granted[x] = 0
+        select x || pglimit.token_bucket_told(case when pauses_ns[x] is not null and granted[x] = 0
                 then pglimit.token_bucket_paused(r."row", pauses_ns[x], now_ns, _tokens_ns[x], _windows_ns[x], e.ends_ns)
                 else r."row" end, granted[x], now_ns, _tokens_ns[x], e.ends_ns)
         from generate_series(1, n) x

@@ -25,7 +25,7 @@ declare
     seen bigint[];
     bucket bigint[];
     said text;
-    left_ns bigint; -- of a pause
+    left_ns bigint; -- of a pause, see token_bucket_paused; null: there is none
     asked bigint[]; -- the bucket at the price of the new lease
 begin
     if (_key is not null and _limiter is not null and want >= 0 and share > 0 and ttl_ns between 1 and 86400000000000 and _token_ns > 0 and _window_ns between _token_ns and pglimit.max_window_ns()
@@ -37,7 +37,7 @@ begin
     select array[t.full_ns, t.token_ns, t.at_ns, coalesce(t.leased_ns, 0), coalesce(t.until_ns, 0)], t.paused_ns
     into seen, left_ns from pglimit.token_bucket t where t.key = _key and t.limiter = _limiter;
     now_ns := pglimit.clock_ns();
-    left_ns := greatest(0, left_ns - greatest(seen[3], now_ns));
+    left_ns := case when left_ns > seen[3] then left_ns - greatest(seen[3], now_ns) end;
     bucket := case when seen[3] > now_ns + pglimit.step_ns() and (seen[4] > 0 or seen[5] = 0) then pglimit.token_bucket_read(seen, now_ns, seen[2]) else seen end;
     if settle_tokens > 0 and bucket[5] = settle_until_ns and settle_until_ns > now_ns
         and settle_tokens::numeric * bucket[2] <= bucket[4] then
@@ -46,9 +46,13 @@ begin
         bucket[1] := least(9223372036854775807, greatest(bucket[1], now_ns) + settle_spent::numeric * bucket[2]);
         bucket[3] := greatest(bucket[3], now_ns);
     end if;
-    asked := pglimit.token_bucket_read(bucket, now_ns, _token_ns);
+    if left_ns <= 0 and bucket[2] = _token_ns then -- what is written now knows no pause
+        bucket[1] := greatest(bucket[1], least(9223372036854775807, now_ns::numeric + left_ns + _window_ns - _token_ns));
+    end if;
+    asked := case when left_ns is null then pglimit.token_bucket_read(bucket, now_ns, _token_ns)
+        else pglimit.token_bucket_paused(bucket, left_ns, now_ns, _token_ns, _window_ns, null) end;
     asked[5] := case when asked[4] > 0 then asked[5] else now_ns + ttl_ns end;
-    if asked[5] - now_ns >= ttl_ns / 5 and left_ns = 0 then
+    if asked[5] - now_ns >= ttl_ns / 5 and (left_ns > 0) is not true then
         granted := least(want, greatest(0, pglimit.tokens_there(asked[1], now_ns, _token_ns, greatest(0, _window_ns - asked[4]))) / share);
     end if;
     if granted > 0 then
@@ -61,7 +65,7 @@ begin
             paused_ns = case when left_ns > 0 then t.paused_ns - greatest(0, seen[3] - bucket[3]) end
         where t.key = _key and t.limiter = _limiter;
     end if;
-    return array[now_ns, granted] || case when left_ns > 0
+    return array[now_ns, granted] || case when left_ns is not null and granted = 0
         then pglimit.token_bucket_paused(bucket, left_ns, now_ns, _token_ns, _window_ns, null) else bucket end;
 end
 $$;

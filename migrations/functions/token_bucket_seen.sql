@@ -7,7 +7,7 @@ create or replace function pglimit.token_bucket_seen(
 language plpgsql set search_path = '' as $$
 declare
     b bigint[];
-    left_ns bigint; -- of a pause
+    left_ns bigint; -- of a pause; first, when it ends
     ahead boolean;
     now_ns bigint;
     ends_ns bigint; -- of the window of the calendar
@@ -21,8 +21,8 @@ begin
     ends_ns := pglimit.window_end_ns(_calendar, now_ns); -- without a row too: a time zone that is none is an error
     b := coalesce(b, '{0,0,0,0,0}');
     ahead := pglimit.token_bucket_ahead(b, now_ns);
-    left_ns := left_ns - greatest(b[3], now_ns);
-    if left_ns > 0 then
+    if left_ns > b[3] then
+        left_ns := left_ns - greatest(b[3], now_ns);
         ahead := b[3] > now_ns + pglimit.step_ns();
         b := pglimit.token_bucket_paused(b, left_ns, now_ns, _token_ns, _window_ns, ends_ns);
     end if;

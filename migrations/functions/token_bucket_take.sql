@@ -57,7 +57,7 @@ begin
         where t.key = _key and t.limiter = _limiter
             and t.token_ns = _token_ns and t.until_ns is not distinct from ends_ns
             and want <= pglimit.tokens_there(t.full_ns, greatest(t.at_ns, from_ns), _token_ns, _window_ns)
-            and t.at_ns <= now_ns + pglimit.step_ns() and coalesce(t.paused_ns, 0) <= now_ns
+            and t.at_ns <= now_ns + pglimit.step_ns() and coalesce(t.paused_ns, 0) <= t.at_ns
             -- Checked again after a wait:
             and pglimit.clock_ns() - now_ns between -pglimit.step_ns() and pglimit.late_ns()
         returning array[t.at_ns, want, t.full_ns, t.token_ns, t.at_ns, 0, coalesce(ends_ns, 0)] into taken;
@@ -73,7 +73,7 @@ begin
         there := case
             when seen is null then _window_ns / nullif(_token_ns, 0)
             when seen[2] = _token_ns and seen[4] is not distinct from ends_ns and seen[3] <= now_ns + pglimit.step_ns()
-                and coalesce(seen[5], 0) <= now_ns
+                and coalesce(seen[5], 0) <= seen[3]
                 then pglimit.tokens_there(seen[1], greatest(seen[3], from_ns), _token_ns, _window_ns)
         end;
         if _key is not null and _limiter is not null and _token_ns > 0 and there is not null
@@ -93,7 +93,7 @@ begin
                     at_ns = greatest(t.at_ns, now_ns), padding = null
                 where t.key = _key and t.limiter = _limiter and t.token_ns = _token_ns
                     and t.until_ns is not distinct from ends_ns and t.full_ns = seen[1] and t.at_ns = seen[3]
-                    and coalesce(t.paused_ns, 0) <= now_ns
+                    and coalesce(t.paused_ns, 0) <= t.at_ns
                 returning array[t.at_ns, there, t.full_ns, t.token_ns, t.at_ns, 0, coalesce(ends_ns, 0)] into taken;
             end if;
         end if;

@@ -54,7 +54,7 @@ begin
             from asked k
             where t.key = any (array[k.key]) and t.limiter between k.limiter and k.limiter and t.token_ns = k.token_ns
                 and t.until_ns is not distinct from k.ends_ns and t.at_ns <= pglimit.clock_ns() + pglimit.step_ns()
-                and coalesce(t.paused_ns, 0) <= now_ns
+                and coalesce(t.paused_ns, 0) <= t.at_ns
                 and k.ask between 1 and pglimit.tokens_there(
                     t.full_ns, greatest(t.at_ns, k.from_ns), k.token_ns, k.window_ns)
                 and (lasts is null or n = (
@@ -63,7 +63,7 @@ begin
                     join pglimit.token_bucket t
                         on t.key = any (array[k.key]) and t.limiter between k.limiter and k.limiter
                     where t.token_ns = k.token_ns and t.until_ns is not distinct from k.ends_ns
-                        and t.at_ns <= now_ns + pglimit.step_ns() and coalesce(t.paused_ns, 0) <= now_ns
+                        and t.at_ns <= now_ns + pglimit.step_ns() and coalesce(t.paused_ns, 0) <= t.at_ns
                         and k.ask between 1 and pglimit.tokens_there(
                             t.full_ns, greatest(t.at_ns, k.from_ns), k.token_ns, k.window_ns)
                 ))
@@ -102,7 +102,7 @@ begin
             left join pglimit.token_bucket t on t.key = any (array[k.key]) and t.limiter between k.limiter and k.limiter
             where t.key is null and k.key is not null and k.ask between 1 and k.window_ns / k.token_ns
                 or wants is null and t.token_ns = k.token_ns and t.until_ns is not distinct from k.ends_ns
-                and t.at_ns <= pglimit.clock_ns() + pglimit.step_ns() and coalesce(t.paused_ns, 0) <= now_ns
+                and t.at_ns <= pglimit.clock_ns() + pglimit.step_ns() and coalesce(t.paused_ns, 0) <= t.at_ns
                 and k.ask > pglimit.tokens_there(t.full_ns, greatest(t.at_ns, k.from_ns), k.token_ns, k.window_ns)
         ), inserts as (
             insert into pglimit.token_bucket (key, limiter, full_ns, token_ns, at_ns, until_ns)

@@ -50,7 +50,9 @@ begin
     if taken[2] is null then
         taken := pglimit.token_bucket_take(_key, _limiter, _token_ns, _window_ns, want, unit, null, _calendar);
     end if;
-    if taken[2] = 0 and rule <> '{}' then
+    if taken[2] = 0 and rule <> '{}' and not exists ( -- denials of a pause do not count
+        select from pglimit.token_bucket t
+        where t.key = _key and t.limiter = _limiter and t.paused_ns > greatest(t.at_ns, taken[1])) then
         block := pglimit.token_bucket_count_denial(_key, _limiter, rule);
         blocked_ns := block.blocked_ns;
         taken[1] := case when blocked_ns > 0 then block.now_ns else taken[1] end;

@@ -826,10 +826,11 @@ language sql immutable parallel safe
 return b[3] > now_ns + case when b[4] = 0 and b[5] > 0 then pglimit.window_step_ns() else pglimit.step_ns() end;
 
 -- +goose StatementBegin
--- Returns what a row of token_bucket means to a caller while it is paused for another left_ns: to token_bucket_read's
--- result, that there is one token at the end of the pause, or later, if the bucket owes more, and the others come back
--- behind it. So what is taken ahead is due behind the pause, one token after another. Of a calendar window nothing is
--- there until the end of the pause, or of the window, if all is used.
+-- Returns what a row of token_bucket means to a caller if it was paused, until left_ns from now on or before (below 0),
+-- and nobody has taken from it since the end: to what token_bucket_read returns, that there is one token at the end of
+-- the pause, or later, if the bucket owes more, and the others come back behind it. So what is taken ahead is due behind
+-- the pause, one token after another. Of a calendar window nothing is there until the end of the pause, or of the
+-- window, if all is used.
 --
 -- The other parameters: as for token_bucket_read. window_ns: of a burst.
 create or replace function pglimit.token_bucket_paused(
@@ -840,9 +841,9 @@ begin
     b := pglimit.token_bucket_read(b, now_ns, token_ns, ends_ns);
     if ends_ns is null then
         b[1] := greatest(b[1], least(9223372036854775807, b[3]::numeric + left_ns + window_ns - token_ns));
-    elsif b[1] - b[5] < window_ns or b[5] <= b[3] + left_ns then
-        b[5] := b[3] + left_ns;
-        b[1] := least(9223372036854775807, b[5]::numeric + window_ns);
+    elsif left_ns > 0 and (b[1] - b[5] < window_ns or b[5] <= b[3] + left_ns) then
+        b[5] := least(b[3] + left_ns, 9223372036854775807 - window_ns);
+        b[1] := b[5] + window_ns;
     end if;
     return b;
 end
@@ -878,7 +879,7 @@ create or replace function pglimit.token_bucket_seen(
 language plpgsql set search_path = '' as $$
 declare
     b bigint[];
-    left_ns bigint; -- of a pause
+    left_ns bigint; -- of a pause; first, when it ends
     ahead boolean;
     now_ns bigint;
     ends_ns bigint; -- of the window of the calendar
@@ -892,8 +893,8 @@ begin
     ends_ns := pglimit.window_end_ns(_calendar, now_ns); -- without a row too: a time zone that is none is an error
     b := coalesce(b, '{0,0,0,0,0}');
     ahead := pglimit.token_bucket_ahead(b, now_ns);
-    left_ns := left_ns - greatest(b[3], now_ns);
-    if left_ns > 0 then
+    if left_ns > b[3] then
+        left_ns := left_ns - greatest(b[3], now_ns);
         ahead := b[3] > now_ns + pglimit.step_ns();
         b := pglimit.token_bucket_paused(b, left_ns, now_ns, _token_ns, _window_ns, ends_ns);
     end if;
@@ -1022,7 +1023,7 @@ declare
     ends_ns bigint[]; -- of the windows of the calendars
     -- Of each bucket:
     rows bigint[]; -- the row as it was seen, then as it is written: see token_bucket_rows
-    pauses_ns bigint[]; -- how long it is paused
+    pauses_ns bigint[]; -- for how long it is paused, or was, see token_bucket_paused; null: it is not
     fulls_ns bigint[]; -- when it is full again, with what is taken
     froms_ns bigint[]; -- see tokens_there
     rooms_ns bigint[]; -- the window, less what is leased
@@ -1049,8 +1050,8 @@ begin
         ends_ns := pglimit.window_ends_ns(_calendars, now_ns);
         i := 1;
         foreach b slice 1 in array rows loop
-            pauses_ns[i] := greatest(0, b[6] - greatest(b[3], now_ns));
-            if pauses_ns[i] > 0 then
+            pauses_ns[i] := case when b[6] > b[3] then b[6] - greatest(b[3], now_ns) end;
+            if pauses_ns[i] is not null then
                 b := pglimit.token_bucket_paused(b, pauses_ns[i], now_ns, _tokens_ns[i], _windows_ns[i],
                     ends_ns[least(i, cardinality(ends_ns))]);
             else
@@ -1109,12 +1110,12 @@ begin
             continue when not asked[i];
             b := array[rows[i][1], rows[i][2], rows[i][3], rows[i][4], rows[i][5]];
             continue when granted[i] = 0 and not (pglimit.writable() and (pglimit.token_bucket_ahead(b, now_ns)
-                or pauses_ns[i] > 0 and b[3] > now_ns + pglimit.step_ns()));
-            if granted[i] > 0 or b[4] = 0 and b[5] > 0 then
+                or coalesce(pauses_ns[i] > 0 and b[3] > now_ns + pglimit.step_ns(), false)));
+            if granted[i] > 0 or b[4] = 0 and b[5] > 0 and pglimit.token_bucket_ahead(b, now_ns) then
                 b := pglimit.token_bucket_read(b, now_ns, _tokens_ns[i], ends_ns[least(i, cardinality(ends_ns))]);
                 b[1] := case when granted[i] > 0 then fulls_ns[i] else b[1] end; -- a paused window reads otherwise
-            else -- the clock has stepped back: a bucket's row keeps its price
-                b := pglimit.token_bucket_read(b, now_ns, b[2]);
+            else -- the clock has stepped back: a row keeps its price, or window
+                b := pglimit.token_bucket_read(b, now_ns, b[2], case when b[4] = 0 and b[5] > 0 then b[5] end);
             end if;
             written := true;
             exit when try = 1;
@@ -1143,7 +1144,7 @@ begin
         end loop;
     end loop;
     buckets := array(
-        select x || pglimit.token_bucket_told(case when pauses_ns[x] > 0 and granted[x] = 0
+        select x || pglimit.token_bucket_told(case when pauses_ns[x] is not null and granted[x] = 0
                 then pglimit.token_bucket_paused(r."row", pauses_ns[x], now_ns, _tokens_ns[x], _windows_ns[x], e.ends_ns)
                 else r."row" end, granted[x], now_ns, _tokens_ns[x], e.ends_ns)
         from generate_series(1, n) x
@@ -1231,7 +1232,7 @@ begin
         where t.key = _key and t.limiter = _limiter
             and t.token_ns = _token_ns and t.until_ns is not distinct from ends_ns
             and want <= pglimit.tokens_there(t.full_ns, greatest(t.at_ns, from_ns), _token_ns, _window_ns)
-            and t.at_ns <= now_ns + pglimit.step_ns() and coalesce(t.paused_ns, 0) <= now_ns
+            and t.at_ns <= now_ns + pglimit.step_ns() and coalesce(t.paused_ns, 0) <= t.at_ns
             -- Checked again after a wait:
             and pglimit.clock_ns() - now_ns between -pglimit.step_ns() and pglimit.late_ns()
         returning array[t.at_ns, want, t.full_ns, t.token_ns, t.at_ns, 0, coalesce(ends_ns, 0)] into taken;
@@ -1247,7 +1248,7 @@ begin
         there := case
             when seen is null then _window_ns / nullif(_token_ns, 0)
             when seen[2] = _token_ns and seen[4] is not distinct from ends_ns and seen[3] <= now_ns + pglimit.step_ns()
-                and coalesce(seen[5], 0) <= now_ns
+                and coalesce(seen[5], 0) <= seen[3]
                 then pglimit.tokens_there(seen[1], greatest(seen[3], from_ns), _token_ns, _window_ns)
         end;
         if _key is not null and _limiter is not null and _token_ns > 0 and there is not null
@@ -1267,7 +1268,7 @@ begin
                     at_ns = greatest(t.at_ns, now_ns), padding = null
                 where t.key = _key and t.limiter = _limiter and t.token_ns = _token_ns
                     and t.until_ns is not distinct from ends_ns and t.full_ns = seen[1] and t.at_ns = seen[3]
-                    and coalesce(t.paused_ns, 0) <= now_ns
+                    and coalesce(t.paused_ns, 0) <= t.at_ns
                 returning array[t.at_ns, there, t.full_ns, t.token_ns, t.at_ns, 0, coalesce(ends_ns, 0)] into taken;
             end if;
         end if;
@@ -1357,7 +1358,9 @@ begin
     if taken[2] is null then
         taken := pglimit.token_bucket_take(_key, _limiter, _token_ns, _window_ns, want, unit, null, _calendar);
     end if;
-    if taken[2] = 0 and rule <> '{}' then
+    if taken[2] = 0 and rule <> '{}' and not exists ( -- denials of a pause do not count
+        select from pglimit.token_bucket t
+        where t.key = _key and t.limiter = _limiter and t.paused_ns > greatest(t.at_ns, taken[1])) then
         block := pglimit.token_bucket_count_denial(_key, _limiter, rule);
         blocked_ns := block.blocked_ns;
         taken[1] := case when blocked_ns > 0 then block.now_ns else taken[1] end;
@@ -1521,6 +1524,9 @@ select
     case
         when b.burst is null then null
         when b.paused_ns > greatest(b.now_ns, b.at_ns) then 0
+        when b.paused_ns > b.at_ns and b.live_ns is not null then pglimit.tokens_left(
+            pglimit.token_bucket_paused(b.row, b.paused_ns - b.now_ns, b.now_ns, b.live_ns, b.burst * b.live_ns, null),
+            b.now_ns, b.burst, b.live_ns)
         when b.token_ns = b.live_ns and b.until_ns is null and b.ahead_ns = 0 -- as a rule, and faster
             then greatest(0, pglimit.tokens_there(b.full_ns::bigint, b.now_ns, b.token_ns, b.burst * b.token_ns))
         else pglimit.tokens_left(b.row, b.now_ns, b.burst, b.live_ns)
@@ -2004,15 +2010,15 @@ language sql immutable parallel safe return (extract(epoch from "time") * 100000
 
 -- +goose StatementBegin
 -- Lets nobody take tokens of a bucket for as long as for_ns (ten years at most) from now on, whatever limit he has:
--- see token_bucket_paused. A pause that lasts longer stays as it is; pglimit.reset ends it. What was taken before and is due
--- in the pause stays taken: who waits for it looks at paused_ns when it is due, gives it back, and takes again.
+-- see token_bucket_paused. What was used stays used. A pause that lasts longer stays as it is; pglimit.reset ends it.
+-- What was taken before and is due in the pause stays taken: who waits for it looks whether there is a pause when it is
+-- due, gives it back, and takes again.
 --
--- Waits for any call that holds the row, locks it (inserts it if it is missing), and only then reads the clock. The
--- other parameters: as for token_bucket_take. Returns for how long, in nanoseconds, others may still grant out of their
--- leases (0: there are none).
+-- Waits for any call that holds the row, locks it (inserts it if it is missing), and only then reads the clock.
+-- relaxed: as for token_bucket_take. Returns for how long, in nanoseconds, others may still grant out of their leases
+-- (0: there are none).
 create or replace function pglimit.token_bucket_pause(
-    _key text, _limiter text, _token_ns bigint, _window_ns bigint, for_ns bigint,
-    _calendar text default null, relaxed boolean default false
+    _key text, _limiter text, for_ns bigint, relaxed boolean default false
 ) returns bigint
 language plpgsql set search_path = '' set enable_seqscan = off set jit = off as $$
 declare
@@ -2021,25 +2027,19 @@ declare
     now_ns bigint;
     said text;
 begin
-    if (pglimit.token_bucket_valid_one(_key, _limiter, _token_ns, _window_ns, 1, 1)
-        and for_ns between 1 and 3650 * 86400000000000) is not true then
-        raise exception 'token_bucket_pause: for_ns %, token_ns %, window_ns %', for_ns, _token_ns, _window_ns
-            using errcode = 'invalid_parameter_value';
+    if (_key is not null and _limiter is not null and for_ns between 1 and 3650 * 86400000000000) is not true then
+        raise exception 'token_bucket_pause: for_ns %', for_ns using errcode = 'invalid_parameter_value';
     end if;
     said := pglimit.transaction_settings(null, relaxed);
-    said := pglimit.token_bucket_lock(_key, _limiter, _token_ns);
-    seen := pglimit.token_bucket_rows(array[_key], array[_limiter]);
-    seen := array(select unnest(seen));
+    said := pglimit.token_bucket_lock(_key, _limiter, 1);
+    seen := array(select unnest(pglimit.token_bucket_rows(array[_key], array[_limiter])));
     now_ns := pglimit.clock_ns();
     for_ns := greatest(for_ns, seen[6] - greatest(seen[3], now_ns));
-    if _calendar is null then
-        b := pglimit.token_bucket_paused(seen, for_ns, now_ns, _token_ns, _window_ns, null);
-    else
-        b := pglimit.token_bucket_read(seen, now_ns, _token_ns, pglimit.window_end_ns(_calendar, now_ns));
-    end if;
+    -- As of now, at its own price, or of its own window.
+    b := pglimit.token_bucket_read(seen, now_ns, seen[2], case when seen[4] = 0 and seen[5] > 0 then seen[5] end);
     update pglimit.token_bucket t
-    set full_ns = b[1], token_ns = b[2], at_ns = b[3], leased_ns = nullif(b[4], 0), until_ns = nullif(b[5], 0),
-        padding = null, paused_ns = b[3] + for_ns
+    set full_ns = b[1], at_ns = b[3], leased_ns = nullif(b[4], 0), until_ns = nullif(b[5], 0), padding = null,
+        paused_ns = b[3] + for_ns
     where t.key = _key and t.limiter = _limiter;
     return case when seen[4] > 0 then greatest(0, seen[5] - greatest(seen[3], now_ns)) else 0 end;
 end
@@ -2047,36 +2047,31 @@ $$;
 -- +goose StatementEnd
 
 -- +goose StatementBegin
--- Lets nobody take tokens of a bucket before a time, whatever limit he has: for a service that protects somebody else's
+-- Lets nobody take tokens of a bucket before a time, whatever limit he has: for a service that calls somebody else's
 -- API, which has said when it may be called again. For programs in any language:
 --
 --     select pglimit.pause('partner', 'api.example.com', now() + interval '30 seconds');
 --
--- At that time there is one token, and the others come back behind it. Whoever may wait longer takes ahead. A pause that
--- lasts longer stays as it is, so this can only extend it; pglimit.reset ends it. limiter, key and limit_text: as for
--- pglimit.allow. Waits for any call that holds the row, and locks it until the transaction ends.
+-- Then there is one token, and the others come back behind it. Whoever may wait longer takes ahead. A pause that lasts
+-- longer stays as it is, so this can only extend it; pglimit.reset ends it. limiter and key: as for pglimit.allow. Waits
+-- for any call that holds the row, by which the pause ends later, and locks it until the transaction ends.
 --
 -- Returns for how long processes may still grant out of leases of the bucket; usually zero. A time that has passed does
--- nothing. Fails with SQLSTATE 22023 if an argument is nonsense, or there is no limit.
-create or replace function pglimit.pause(
-    limiter text, key text, until timestamptz, limit_text text default null
-) returns interval
+-- nothing. Fails with SQLSTATE 22023 if an argument is nonsense.
+create or replace function pglimit.pause(limiter text, key text, until timestamptz) returns interval
 language plpgsql set search_path = '' as $$
 declare
     _key constant text collate "default" := pause.key; -- whatever the caller's collation is
     _limiter constant text collate "default" := pause.limiter;
-    for_s constant numeric := extract(epoch from until) - pglimit.clock_ns() / 1000000000.0;
-    asked record;
+    for_ns constant numeric := extract(epoch from until) * 1000000000 - pglimit.clock_ns();
 begin
-    if (for_s < 3650 * 86400) is not true then
+    perform pglimit.request_ns(limiter, key, null, 1, 1, '1 second', null); -- checks the names
+    if (for_ns < 3650 * 86400000000000) is not true then
         raise exception 'pglimit: until is %: it must be a time in the next ten years', coalesce(until::text, 'null')
             using errcode = 'invalid_parameter_value', hint = 'Nothing is paused.';
     end if;
-    limit_text := coalesce(limit_text, (select r.live from pglimit.rule_of(limiter collate "C", key collate "C", 1) r), '1/s');
-    asked := pglimit.request_ns(limiter, key, limit_text collate "C", 1, null, null, null);
-    return case when for_s <= 0 then interval '0' else
-        ceil(pglimit.token_bucket_pause(_key, _limiter, asked.token_ns, asked.window_ns, ceil(for_s * 1000000000)::bigint, asked.calendar)
-            / 1000.0)::double precision * interval '1 microsecond' end;
+    return case when for_ns < 1 then interval '0' else
+        ceil(pglimit.token_bucket_pause(_key, _limiter, for_ns::bigint) / 1000.0)::double precision * interval '1 microsecond' end;
 end
 $$;
 -- +goose StatementEnd
@@ -2265,7 +2260,7 @@ declare
     seen bigint[];
     bucket bigint[];
     said text;
-    left_ns bigint; -- of a pause
+    left_ns bigint; -- of a pause, see token_bucket_paused; null: there is none
     asked bigint[]; -- the bucket at the price of the new lease
 begin
     if (_key is not null and _limiter is not null and want >= 0 and share > 0 and ttl_ns between 1 and 86400000000000 and _token_ns > 0 and _window_ns between _token_ns and pglimit.max_window_ns()
@@ -2277,7 +2272,7 @@ begin
     select array[t.full_ns, t.token_ns, t.at_ns, coalesce(t.leased_ns, 0), coalesce(t.until_ns, 0)], t.paused_ns
     into seen, left_ns from pglimit.token_bucket t where t.key = _key and t.limiter = _limiter;
     now_ns := pglimit.clock_ns();
-    left_ns := greatest(0, left_ns - greatest(seen[3], now_ns));
+    left_ns := case when left_ns > seen[3] then left_ns - greatest(seen[3], now_ns) end;
     bucket := case when seen[3] > now_ns + pglimit.step_ns() and (seen[4] > 0 or seen[5] = 0) then pglimit.token_bucket_read(seen, now_ns, seen[2]) else seen end;
     if settle_tokens > 0 and bucket[5] = settle_until_ns and settle_until_ns > now_ns
         and settle_tokens::numeric * bucket[2] <= bucket[4] then
@@ -2286,9 +2281,13 @@ begin
         bucket[1] := least(9223372036854775807, greatest(bucket[1], now_ns) + settle_spent::numeric * bucket[2]);
         bucket[3] := greatest(bucket[3], now_ns);
     end if;
-    asked := pglimit.token_bucket_read(bucket, now_ns, _token_ns);
+    if left_ns <= 0 and bucket[2] = _token_ns then -- what is written now knows no pause
+        bucket[1] := greatest(bucket[1], least(9223372036854775807, now_ns::numeric + left_ns + _window_ns - _token_ns));
+    end if;
+    asked := case when left_ns is null then pglimit.token_bucket_read(bucket, now_ns, _token_ns)
+        else pglimit.token_bucket_paused(bucket, left_ns, now_ns, _token_ns, _window_ns, null) end;
     asked[5] := case when asked[4] > 0 then asked[5] else now_ns + ttl_ns end;
-    if asked[5] - now_ns >= ttl_ns / 5 and left_ns = 0 then
+    if asked[5] - now_ns >= ttl_ns / 5 and (left_ns > 0) is not true then
         granted := least(want, greatest(0, pglimit.tokens_there(asked[1], now_ns, _token_ns, greatest(0, _window_ns - asked[4]))) / share);
     end if;
     if granted > 0 then
@@ -2301,7 +2300,7 @@ begin
             paused_ns = case when left_ns > 0 then t.paused_ns - greatest(0, seen[3] - bucket[3]) end
         where t.key = _key and t.limiter = _limiter;
     end if;
-    return array[now_ns, granted] || case when left_ns > 0
+    return array[now_ns, granted] || case when left_ns is not null and granted = 0
         then pglimit.token_bucket_paused(bucket, left_ns, now_ns, _token_ns, _window_ns, null) else bucket end;
 end
 $$;
@@ -2388,7 +2387,7 @@ begin
             from asked k
             where t.key = any (array[k.key]) and t.limiter between k.limiter and k.limiter and t.token_ns = k.token_ns
                 and t.until_ns is not distinct from k.ends_ns and t.at_ns <= pglimit.clock_ns() + pglimit.step_ns()
-                and coalesce(t.paused_ns, 0) <= now_ns
+                and coalesce(t.paused_ns, 0) <= t.at_ns
                 and k.ask between 1 and pglimit.tokens_there(
                     t.full_ns, greatest(t.at_ns, k.from_ns), k.token_ns, k.window_ns)
                 and (lasts is null or n = (
@@ -2397,7 +2396,7 @@ begin
                     join pglimit.token_bucket t
                         on t.key = any (array[k.key]) and t.limiter between k.limiter and k.limiter
                     where t.token_ns = k.token_ns and t.until_ns is not distinct from k.ends_ns
-                        and t.at_ns <= now_ns + pglimit.step_ns() and coalesce(t.paused_ns, 0) <= now_ns
+                        and t.at_ns <= now_ns + pglimit.step_ns() and coalesce(t.paused_ns, 0) <= t.at_ns
                         and k.ask between 1 and pglimit.tokens_there(
                             t.full_ns, greatest(t.at_ns, k.from_ns), k.token_ns, k.window_ns)
                 ))
@@ -2436,7 +2435,7 @@ begin
             left join pglimit.token_bucket t on t.key = any (array[k.key]) and t.limiter between k.limiter and k.limiter
             where t.key is null and k.key is not null and k.ask between 1 and k.window_ns / k.token_ns
                 or wants is null and t.token_ns = k.token_ns and t.until_ns is not distinct from k.ends_ns
-                and t.at_ns <= pglimit.clock_ns() + pglimit.step_ns() and coalesce(t.paused_ns, 0) <= now_ns
+                and t.at_ns <= pglimit.clock_ns() + pglimit.step_ns() and coalesce(t.paused_ns, 0) <= t.at_ns
                 and k.ask > pglimit.tokens_there(t.full_ns, greatest(t.at_ns, k.from_ns), k.token_ns, k.window_ns)
         ), inserts as (
             insert into pglimit.token_bucket (key, limiter, full_ns, token_ns, at_ns, until_ns)

@@ -76,14 +76,14 @@ type Resetter interface {
 type Pauser interface {
 	Strategy
 
-	// Pause grants nobody tokens of the request's bucket, under any limit, before length has passed by the database's
-	// clock; from now on, or from the commit. Then there is one token, and the others come back behind it. A take that
-	// may reserve takes behind it. A pause that lasts longer stays as it is, and Reset ends it. Pause returns for how
-	// long others may still grant out of leases. length is positive, and at most [MaxBlock].
-	Pause(ctx context.Context, session Session, request *Request, length time.Duration) (leased time.Duration, err error)
+	// Pause grants nobody tokens of the bucket, under any limit, before length has passed by the database's clock, from
+	// the call on. Then there is one token, and the others come back behind it. A take that may reserve takes behind
+	// it. A pause that lasts longer stays as it is, and Reset ends it. Pause returns for how long others may still grant
+	// out of leases. length is positive, and at most [MaxBlock].
+	Pause(ctx context.Context, session Session, limiter, key string, length time.Duration, durability Durability) (leased time.Duration, err error)
 
-	// PausedUntil is when the pause ends, or has ended, by the database's clock; a time in 1970, if there was none.
-	PausedUntil(ctx context.Context, session Session, limiter, key string) (time.Time, error)
+	// Paused is for how long from now on the bucket is paused; zero: it is not.
+	Paused(ctx context.Context, session Session, limiter, key string) (time.Duration, error)
 }
 
 // Sweeper is a [Strategy] that can remove the rows that it no longer needs.

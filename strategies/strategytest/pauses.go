@@ -26,7 +26,7 @@ func pauses(s *suite) {
 		"ARefund": func(key string) {
 			r := s.ask(key, of, 1, 1)
 			d := s.takeAll(s.session, r)[0]
-			s.pause(pauser, key, of, time.Hour)
+			s.pause(pauser, key, time.Hour)
 			if err := s.strategy.(rate.GiveBacker).GiveBack(s.Context(), s.session, []rate.Refund{{Request: r, At: d.At}}); err != nil {
 				s.Fatal(err)
 			}
@@ -41,21 +41,18 @@ func pauses(s *suite) {
 			}
 			prepare(key)
 			due := s.peek(key, limit)
-			by := of
-			if name == "AUsedWindow" { // or it is none any more
-				by = limit
-			}
-			s.pause(pauser, key, by, time.Hour)
-			s.pause(pauser, key, by, time.Minute) // which changes nothing
-			until, err := pauser.PausedUntil(s.Context(), s.session, s.limiter, key)
-			if err != nil {
-				s.Fatal(err)
+			asked := s.peek(key, limit).At
+			s.pause(pauser, key, time.Hour)
+			s.pause(pauser, key, time.Minute) // which changes nothing
+			until := asked.Add(time.Hour)
+			if left, err := pauser.Paused(s.Context(), s.session, s.limiter, key); err != nil || left < 59*time.Minute {
+				s.Errorf("%s: paused for %v, %v", key, left, err)
 			}
 			if there := due.At.Add(due.RetryAfter); limit.Calendar != "" && there.After(until) {
 				until = there // the window is used up
 			}
 			s.nothingBefore(until, key, limit)
-			if s.pause(pauser, key, limit, 2*time.Hour); limit.Calendar == "" {
+			if s.pause(pauser, key, 2*time.Hour); limit.Calendar == "" {
 				later := s.ask(key, limit, 1, 1)
 				later.Ahead = 3 * time.Hour
 				if d := s.takeAll(s.session, later)[0]; d.Granted != 1 || d.At.Add(d.Delay).Before(until.Add(59*time.Minute)) {
@@ -74,10 +71,9 @@ func pauses(s *suite) {
 	}
 }
 
-func (s *suite) pause(pauser rate.Pauser, key string, limit rate.Limit, length time.Duration) {
+func (s *suite) pause(pauser rate.Pauser, key string, length time.Duration) {
 	s.Helper()
-	r := s.ask(key, limit, 1, 1)
-	if _, err := pauser.Pause(s.Context(), s.session, &r, length); err != nil {
+	if _, err := pauser.Pause(s.Context(), s.session, s.limiter, key, length, rate.Relaxed); err != nil {
 		s.Fatal(err)
 	}
 }

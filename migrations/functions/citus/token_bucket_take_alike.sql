@@ -34,7 +34,7 @@ begin
             set full_ns = greatest(t.full_ns, t.at_ns, coalesce(ends_ns, now_ns)) + ask * _token_ns, at_ns = greatest(t.at_ns, now_ns), padding = null
             where t.key = any (keys) and t.limiter = _limiter and t.token_ns = _token_ns and t.until_ns is not distinct from ends_ns
                 and ask <= (coalesce(ends_ns, greatest(t.at_ns, now_ns)) + _window_ns - greatest(t.full_ns, coalesce(ends_ns, greatest(t.at_ns, now_ns)))) / _token_ns
-                and t.at_ns <= now_ns + pglimit.step_ns() and coalesce(t.paused_ns, 0) <= now_ns
+                and t.at_ns <= now_ns + pglimit.step_ns() and coalesce(t.paused_ns, 0) <= t.at_ns
             returning array[numbers[pg_catalog.width_bucket(t.key, keys)], t.full_ns, t.at_ns, coalesce(ends_ns, 0)] as "row"
         )
         select array_agg(u."row"), count(*) into usual, done from updates u;
@@ -53,7 +53,7 @@ begin
     for i in 1 .. coalesce(cardinality(seen) / 6, 0) loop
         left_over := array_remove(left_over, _keys[seen[i][1]]);
         if ask > (coalesce(ends_ns, greatest(seen[i][4], now_ns)) + _window_ns - greatest(seen[i][2], coalesce(ends_ns, greatest(seen[i][4], now_ns)))) / _token_ns
-            and seen[i][3] = _token_ns and seen[i][5] = coalesce(ends_ns, 0) and seen[i][4] <= now_ns + pglimit.step_ns() and seen[i][6] <= now_ns then
+            and seen[i][3] = _token_ns and seen[i][5] = coalesce(ends_ns, 0) and seen[i][4] <= now_ns + pglimit.step_ns() and seen[i][6] <= seen[i][4] then
             rest := rest || array[array[seen[i][1], greatest(seen[i][4], now_ns), 0, seen[i][2], _token_ns, seen[i][4], 0, seen[i][5]]];
         end if;
     end loop;

@@ -30,8 +30,8 @@ type Table struct {
 func NewTable(name string) *Table {
 	fullNS, leasedNS, columns := "full_ns", "0::bigint", "b.full_ns, b.token_ns"
 	switch name {
-	case "token_bucket": // an unsettled lease counts as spent when it expires; a pause goes on
-		fullNS = "greatest(case when leased_ns > 0::bigint then greatest(full_ns, until_ns) else full_ns end, paused_ns)"
+	case "token_bucket": // an unsettled lease counts as spent when it expires
+		fullNS = "case when leased_ns > 0::bigint then greatest(full_ns, until_ns) else full_ns end"
 		leasedNS = "coalesce(leased_ns, 0::bigint)" // subtracted, because a sum could overflow
 	case "token_bucket_answers":
 		fullNS = "until_ns"
@@ -41,6 +41,9 @@ func NewTable(name string) *Table {
 		columns = "b.free_ns, b.due_ns"
 	}
 	isFull := fullNS + " <= (select pglimit.clock_ns()) - 60000000000::bigint - " + leasedNS
+	if name == "token_bucket" { // behind a pause the tokens come back, and only the asker knows his window: a long one
+		isFull += " and coalesce(paused_ns, 0::bigint) <= (select pglimit.clock_ns()) - case when paused_ns > at_ns then 8640000000000000::bigint else 60000000000::bigint end"
+	}
 	if name == "exclusion_range" {
 		isFull = "pg_catalog.upper(during) <= (select pglimit.time_of(pglimit.clock_ns() - 60000000000::bigint))"
 	}

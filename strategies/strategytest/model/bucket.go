@@ -86,13 +86,28 @@ func (b *Bucket) Refund(now int64, l Limit, n, grantedAt, delay int64) {
 	}
 }
 
-// Pause lets nothing be taken for so long, or as long as an earlier Pause does. Then there is one token, and the others
-// come back behind it.
-func (b *Bucket) Pause(now int64, l Limit, length int64) {
+// Pause lets nothing be taken for so long, or as long as an earlier Pause does. What was used stays used.
+func (b *Bucket) Pause(now, length int64) {
 	b.redate(now)
-	*b = b.Seen(now, l)
-	b.Paused = max(b.Paused, b.At+length)
-	*b = b.Seen(now, l)
+	if !b.Exists {
+		*b = Bucket{Exists: true, Full: now, Token: 1, At: now, fault: b.fault}
+	}
+	until := max(now, b.At) + length
+	if b.paused() {
+		until = max(until, b.Paused)
+	}
+	b.expire(now)
+	b.At = max(b.At, now)
+	b.Full = max(b.Full, b.At)
+	b.Paused = until
+}
+
+// paused says that there was a Pause and that nobody has taken since its end, if that has come.
+func (b *Bucket) paused() bool { return b.Paused > b.At }
+
+// behind the pause there is one token, and the others come back after it. The row must be at the price of l.
+func (b *Bucket) behind(l Limit) {
+	b.Full = max(b.Full, plus(b.Paused, l.Window()-l.Token))
 }
 
 // redate corrects the row if the clock has stepped back since it was written: it is dated now,
@@ -114,11 +129,12 @@ func (b Bucket) Seen(now int64, l Limit) Bucket {
 	if !b.Exists {
 		return Bucket{Exists: true, Full: now, Token: l.Token, At: now, fault: b.fault}
 	}
+	paused := b.paused()
 	b.expire(now)
 	b.convert(now, l)
 	b.At = max(b.At, now)
-	if b.Paused > b.At {
-		b.Full = max(b.Full, plus(b.Paused, l.Window()-l.Token))
+	if paused {
+		b.behind(l)
 	}
 	return b
 }

@@ -14,7 +14,12 @@ type LeaseRequest struct {
 // does. If less than a fifth of TTL is left until then, there is no new lease.
 func (b *Bucket) Lease(now int64, l Limit, r LeaseRequest) (granted, until int64) {
 	b.redate(now)
+	ended := b.paused() && b.Paused <= now
 	b.settle(now, r.Settle, r.Spent, r.SettleUntil)
+	if ended && b.Token == l.Token {
+		b.behind(l)
+		b.Paused = 0
+	}
 	seen := b.Seen(now, l)
 	until = plus(now, r.TTL)
 	if seen.Leased > 0 {

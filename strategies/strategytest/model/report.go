@@ -17,7 +17,7 @@ type Report struct {
 func (b Bucket) Report(now int64, l Limit, unit int64) Report {
 	b.redate(now) // b is a copy: a look writes nothing
 	seen := b.Seen(now, l)
-	if b.Paused > seen.At { // the same request has to be behind the pause
+	if b.paused() { // the same request has to be behind the pause
 		b = seen
 		b.Paused = 0
 	}
