@@ -17,17 +17,17 @@ import (
 // calendar window, if what is asked is there then). These denials do not count towards a Block.
 //
 // Who waits in a Wait or a DoAll looks when his tokens are due: if the bucket is paused, he gives them back and takes
-// again, behind the pause, and behind those whose tokens are due later. If that is too long, it is [ErrWaitTooLong]. (Who
-// waits for less than 50 ms does not look. OnDecision and Stats hear of both takes.) A Reserve stays as it is.
+// again, behind the pause, and behind those whose tokens are due later. If that is too long, it is [ErrWaitTooLong].
+// (Who waits for less than 50 ms does not look. OnDecision and Stats hear of both takes.) A Reserve stays as it is.
 //
 // A Pause that ends earlier than another one changes nothing: it can only extend it. [Limiter.Reset] ends it. A time
-// that has passed does nothing; more than [MaxBlock] ahead is a [*RequestError]. until is a time by this process's clock;
-// as it is a span for Postgres, the two clocks need not agree. Rules that answer without a bucket, such as ActionAllow,
+// that has passed does nothing; more than [MaxBlock] ahead is a [*RequestError]. until is a time by this process's
+// clock; as it is a span for Postgres, the two clocks need not agree. Rules that answer without a bucket, such as ActionAllow,
 // go on, and so does OnError; a request with an ID that was granted before is told so.
 //
 // Where processes spend leases of the bucket (see [Config.Leases]), Pause returns when these have ended, or with an
-// error when ctx ends; the bucket is paused all the same. (In a transaction it does not wait for them.) The strategy must
-// be a [Pauser]; else the error satisfies errors.Is(err, [errors.ErrUnsupported]).
+// error when ctx ends; the bucket is paused all the same. (In a transaction it does not wait for them.) The strategy
+// must be a [Pauser]; else the error satisfies errors.Is(err, [errors.ErrUnsupported]).
 func (l *Limiter) Pause(ctx context.Context, key string, until time.Time) error {
 	if err := rate.CheckKey(key); err != nil {
 		return err

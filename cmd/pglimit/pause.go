@@ -96,9 +96,11 @@ func (a *app) pause(ctx context.Context, timeout time.Duration, limiter, key str
 	case ends == nil: // it was short
 		ends = new(time.Now())
 	}
-	text := fmt.Sprintf("paused: nobody takes from %q before %s (limiter %q)\n", key, ends.UTC().Format(time.RFC3339), limiter)
+	text := fmt.Sprintf("paused: nobody takes from %q before %s (limiter %q)\n", key,
+		ends.UTC().Format(time.RFC3339), limiter)
 	if leased > 0 {
-		text += fmt.Sprintf("but leases: processes that have some may grant out of them for up to %v\n", leased.Round(time.Millisecond))
+		text += fmt.Sprintf("but leases: processes that have some may grant out of them for up to %v\n",
+			leased.Round(time.Millisecond))
 	}
 	return a.print(struct {
 		Limiter string    `json:"limiter"`
