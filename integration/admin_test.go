@@ -155,7 +155,7 @@ func TestAdminPage(t *testing.T) {
 		return v
 	}
 	p.posts("change", change("do", "disable", "key", "ann"), 303, "rules?limiter=api&done=disable")
-	p.shows("rules?limiter=api", 200, "500/1m", "disabled", "back to it …", "action=enforce&expires=")
+	p.shows("rules?limiter=api", 200, "500/1m", "disabled", "back to it …", "limiter=api&expires=20")
 	p.posts("change", change("do", "enable", "key", "ann"), 303)
 	p.posts("change", change("do", "set", "limit", "1/1h", "expires", ""), 303)
 	p.posts("change", change("do", "set", "key", "ann", "limit", "2/1h", "expires", ""), 303)
@@ -165,6 +165,8 @@ func TestAdminPage(t *testing.T) {
 	p.shows("key?limiter=api&key=ann", 200, `<p class="big">off, until`)
 	p.posts("change", change("do", "delete", "action", "off"), 303)
 	p.posts("change", change("do", "delete", "key", "ann"), 303)
+	p.shows("rules?limiter=api", 200, "action=enforce&key=ann&limit=2%2F1h&limiter=api&expires=#set")
+	p.shows("rules?limiter=api&limit=2%2F1h&expires=", 200, `<option value="" selected>until it is changed`)
 	p.shows("key?limiter=api&key=ann", 200, `<p class="big">enforce 2/1h`)
 
 	for _, wrong := range []struct {
@@ -214,6 +216,39 @@ func TestAdminPage(t *testing.T) {
 	if raw.StatusCode != http.StatusOK || strings.Contains(string(text), "<script>alert") || !strings.Contains(html.UnescapeString(string(text)), hostile[:8]) {
 		t.Errorf("%d %s", raw.StatusCode, text)
 	}
+}
+
+// At most two requests use the pool, which decisions need too: others are told so, while the two go on.
+func TestAdminUsesTwoConnections(t *testing.T) {
+	t.Parallel()
+	asked, goOn := make(chan struct{}, 10), make(chan struct{})
+	p := newAdminPage(t, newMigrated(t), adminlimit.Config{May: func(*http.Request, string, bool) bool {
+		asked <- struct{}{}
+		<-goOn
+		return true
+	}})
+	answers := make(chan int)
+	for range 2 {
+		go func() {
+			status, _, _ := p.send("rules", nil)
+			answers <- status
+		}()
+	}
+	for range 2 {
+		<-asked
+	}
+	p.shows("rules", 503, "busy: ")
+	go func() {
+		for range asked { //nolint:revive // so that nobody waits
+		}
+	}()
+	close(goOn)
+	for range 2 {
+		if status := <-answers; status != 200 {
+			t.Error(status)
+		}
+	}
+	close(asked)
 }
 
 // A form that another site sends changes nothing, and neither does a page whose name leads to this machine see anything.

@@ -21,6 +21,7 @@ import (
 	"net/netip"
 	"net/url"
 	"strings"
+	"sync"
 	"time"
 	"unicode"
 
@@ -57,6 +58,7 @@ type Config struct {
 const (
 	queryTimeout = 2 * time.Second
 	maxBody      = 64 << 10
+	mostAtOnce   = 2 // pages and changes that use the pool, which decisions may need too
 )
 
 var (
@@ -74,10 +76,11 @@ type admin struct {
 	config  Config
 	table   *limits.Table
 	numbers numbers
+	slots   chan struct{} // one for each request that uses the pool
 }
 
 // New makes the handler of the page, of which all links are relative: mount it with [http.StripPrefix]. It calls
-// Postgres only while somebody looks, with connections of the pool, whose role needs what "pglimit migrate grants ROLE
+// Postgres only while somebody looks, with two connections of the pool at most, whose role needs what "pglimit migrate grants ROLE
 // --for limits" prints, and for resets what "--for decide" does. It asks nobody for a password: that is up to the
 // server.
 func New(pool *pgxpool.Pool, config Config) http.Handler {
@@ -87,14 +90,14 @@ func New(pool *pgxpool.Pool, config Config) http.Handler {
 	if config.Logger == nil {
 		config.Logger = slog.Default()
 	}
-	a := &admin{pool: pool, config: config, table: limits.New(pool)}
+	a := &admin{pool: pool, config: config, table: limits.New(pool), slots: make(chan struct{}, mostAtOnce)}
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /{$}", a.overview)
-	mux.HandleFunc("GET /rules", a.rules)
-	mux.HandleFunc("GET /key", a.key)
-	mux.HandleFunc("GET /permits", a.permits)
-	mux.HandleFunc("POST /change", a.change)
-	mux.HandleFunc("POST /reset", a.reset)
+	mux.HandleFunc("GET /{$}", a.bounded(a.overview))
+	mux.HandleFunc("GET /rules", a.bounded(a.rules))
+	mux.HandleFunc("GET /key", a.bounded(a.key))
+	mux.HandleFunc("GET /permits", a.bounded(a.permits))
+	mux.HandleFunc("POST /change", a.posts(a.change))
+	mux.HandleFunc("POST /reset", a.posts(a.reset))
 	for _, file := range []string{"style.css", "script.js"} {
 		mux.HandleFunc("GET /"+file, func(w http.ResponseWriter, r *http.Request) { http.ServeFileFS(w, r, static, file) })
 	}
@@ -150,6 +153,35 @@ func (a *admin) who(r *http.Request) string {
 // timed is the context of a page's queries.
 func timed(r *http.Request) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(r.Context(), queryTimeout)
+}
+
+// bounded lets few requests at a time use the pool.
+func (a *admin) bounded(next http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		ctx, cancel := timed(r)
+		defer cancel()
+		select {
+		case a.slots <- struct{}{}:
+		case <-ctx.Done():
+			a.refuse(w, r, http.StatusServiceUnavailable, "busy: others use this page, which has "+
+				"two connections to Postgres at most. Try again in a moment.")
+			return
+		}
+		release := sync.OnceFunc(func() { <-a.slots })
+		defer release()
+		next(slot{w, release}, r)
+	}
+}
+
+// slot gives back the right to use the pool before it sends the answer, because the browser may be slow.
+type slot struct {
+	http.ResponseWriter
+	release func()
+}
+
+func (s slot) WriteHeader(status int) {
+	s.release()
+	s.ResponseWriter.WriteHeader(status)
 }
 
 // page is what every page has.

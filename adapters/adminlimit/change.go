@@ -80,12 +80,17 @@ func (a *admin) posted(w http.ResponseWriter, r *http.Request) (f form, ok bool)
 	return f, true
 }
 
-// change a rule.
-func (a *admin) change(w http.ResponseWriter, r *http.Request) {
-	f, ok := a.posted(w, r)
-	if !ok {
-		return
+// posts handles a form, which is read before it uses the pool.
+func (a *admin) posts(do func(w http.ResponseWriter, r *http.Request, f form)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if f, ok := a.posted(w, r); ok {
+			a.bounded(func(w http.ResponseWriter, r *http.Request) { do(w, r, f) })(w, r)
+		}
 	}
+}
+
+// change a rule.
+func (a *admin) change(w http.ResponseWriter, r *http.Request, f form) {
 	ctx, cancel := timed(r)
 	defer cancel()
 	err := a.changeRule(ctx, f, a.who(r))
@@ -167,11 +172,7 @@ func (a *admin) changeRule(ctx context.Context, f form, who string) error {
 }
 
 // reset fills the key's bucket, of whichever strategy.
-func (a *admin) reset(w http.ResponseWriter, r *http.Request) {
-	f, ok := a.posted(w, r)
-	if !ok {
-		return
-	}
+func (a *admin) reset(w http.ResponseWriter, r *http.Request, f form) {
 	ctx, cancel := timed(r)
 	defer cancel()
 	f.Do, f.From = "reset", "key"

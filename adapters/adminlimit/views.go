@@ -7,6 +7,7 @@ import (
 	"html/template"
 	"math"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -320,12 +321,12 @@ var functions = template.FuncMap{
 	"keys":   keysText,
 	"hashed": func(key string) bool { return strings.HasPrefix(key, "hmac:") },
 	"back": func(r *limits.Rule) string { // a form with the rule as it was
-		expires := ""
+		expires := "" // which a form without it takes for a day
 		if !r.Expires.IsZero() {
 			expires = r.Expires.Format(time.RFC3339)
 		}
 		return link("rules", "limiter", r.Limiter, "key", r.Key, "prefix", r.Prefix, "action", r.Action.String(),
-			"limit", r.Limit, "max_wait", r.MaxWait, "expires", expires) + "#set"
+			"limit", r.Limit, "max_wait", r.MaxWait) + "&expires=" + url.QueryEscape(expires) + "#set"
 	},
 	"actions": func() []string { return []string{"enforce", "observe", "allow", "deny", "places"} },
 	"width":   func() int { return pictureWidth },
