@@ -298,9 +298,21 @@ func TestAdminRights(t *testing.T) {
 		_, _, err = places.TryAcquire(t.Context(), "place-of-"+name)
 		must(t, err)
 	}
+	// What is hidden does not displace what is not: changes, permits and keys of others, of which lists have fewer.
+	execute(t, pool, `insert into pglimit.limits_history (at, role, by, note, limiter, before)
+		select now(), 'r', 'b', 'n', 'theirs', '{"limiter": "theirs", "kind": "live"}' from generate_series(1, 60)`)
+	execute(t, pool, `insert into pglimit.top_keys (limiter, slot, keys, denied, granted, at_ns)
+		select 'theirs', s::text, array_agg(s || 'k' || i), array_agg(9), array_agg(9), pglimit.clock_ns()
+		from generate_series(1, 9) s, generate_series(1, 99) i group by s`)
+	execute(t, pool, `insert into pglimit.permits (limiter, key, last_token, at_ns, forget_ns, holders, tokens, weights, since_ns, until_ns, held)
+		select 'a theirs', i, last_token, at_ns, forget_ns, holders, tokens, weights, since_ns, until_ns, held from pglimit.permits, generate_series(1, 300) i
+		where limiter = 'theirs'`)
 	p := newAdminPage(t, pool, adminlimit.Config{May: func(_ *http.Request, limiter string, change bool) bool {
 		return limiter == "mine" || limiter == "seen" && !change
 	}})
+	if _, _, text := p.send("rules", nil); strings.Contains(text, "Nothing was ever changed") {
+		t.Error("the history is empty")
+	}
 	for path, shows := range map[string][]string{
 		"": {"key-of-mine", "key-of-seen"}, "?by=granted": {"key-of-mine", "key-of-seen"}, "rules": {"note of mine", "note of seen"},
 		"permits": {"place-of-mine", "place-of-seen"}, "rules?limiter=seen": {"note of seen"}, "key?limiter=seen&key=key-of-seen": {"7/s"},

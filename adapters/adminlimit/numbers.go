@@ -46,11 +46,14 @@ type numbers struct {
 	rows   map[[2]string]row             // by limiter and slot
 	points map[string]map[int64]*amounts // by limiter and time in steps
 
-	keys [2]struct { // denied most, granted most
-		readAt time.Time
-		list   []pglimit.TopKey
-		err    error
-	}
+	keys map[pglimit.TopQuery]*topList
+}
+
+// topList answers a query for the keys that are limited most.
+type topList struct {
+	readAt time.Time
+	list   []pglimit.TopKey
+	err    error
 }
 
 // row of pglimit.top_keys.
@@ -201,23 +204,24 @@ func roundUp(v float64) float64 {
 	}
 }
 
-// topKeys are the keys denied (or granted) most in the last ten minutes, that the viewer may see.
-func (n *numbers) topKeys(
-	ctx context.Context, top *pglimit.Top, granted bool, may func(limiter string) bool,
-) ([]pglimit.TopKey, error) {
+// topKeys are the keys of a limiter denied (or granted) most in the last ten minutes; if it is empty, of all.
+func (n *numbers) topKeys(ctx context.Context, top *pglimit.Top, granted bool, limiter string) ([]pglimit.TopKey, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	of := &n.keys[0]
-	if granted {
-		of = &n.keys[1]
-	}
-	if time.Since(of.readAt) >= readEvery {
-		of.readAt = time.Now()
+	query := pglimit.TopQuery{Limiter: limiter, Granted: granted, Limit: mostKeys}
+	of := n.keys[query]
+	if of == nil || time.Since(of.readAt) >= readEvery {
+		if n.keys == nil {
+			n.keys = make(map[pglimit.TopQuery]*topList)
+		}
+		maps.DeleteFunc(n.keys, func(_ pglimit.TopQuery, l *topList) bool { return time.Since(l.readAt) >= readEvery })
+		of = &topList{readAt: time.Now()}
+		n.keys[query] = of
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), queryTimeout)
 		defer cancel()
-		of.list, of.err = top.Keys(ctx, pglimit.TopQuery{Granted: granted, Limit: mostKeys})
+		of.list, of.err = top.Keys(ctx, query)
 	}
-	return slices.DeleteFunc(slices.Clone(of.list), func(k pglimit.TopKey) bool { return !may(k.Limiter) }), of.err
+	return slices.Clone(of.list), of.err
 }
 
 // one row that a query returns, or nil.

@@ -47,6 +47,13 @@ type part[T any] struct {
 
 func partOf[T any](rows T, err error) part[T] { return part[T]{rows, why(err)} }
 
+// read a part in a time of its own: a locked table does not hide what the others say.
+func read[T any](r *http.Request, from func(ctx context.Context) (T, error)) part[T] {
+	ctx, cancel := timed(r)
+	defer cancel()
+	return partOf(from(ctx))
+}
+
 // follower says how many live instances follow a limiter's rules.
 type follower struct {
 	Limiter   string
@@ -71,8 +78,6 @@ type health struct {
 }
 
 func (a *admin) overview(w http.ResponseWriter, r *http.Request) {
-	ctx, cancel := timed(r)
-	defer cancel()
 	may := func(limiter string) bool { return a.may(r, limiter, false) }
 	granted := r.URL.Query().Get("by") == "granted"
 	data := struct {
@@ -86,16 +91,16 @@ func (a *admin) overview(w http.ResponseWriter, r *http.Request) {
 		MayAll    bool
 		Health    part[*health]
 	}{page: newPage(r, "overview", "Overview"), Granted: granted, MayAll: may("")}
-	curves, err := a.numbers.curves(ctx, a.pool, may)
-	top, topErr := a.numbers.topKeys(ctx, a.config.Top, granted, may)
-	data.Top = partOf(top[:min(len(top), mostTop)], topErr)
+	curves, err := a.numbers.curves(r.Context(), a.pool, may)
+	data.Top = a.top(r, granted)
 
-	live, liveErr := many[struct {
+	type instances struct {
 		Limiter   string
 		Instances int64
-	}](ctx, a.pool, instancesSQL)
+	}
+	live := read(r, func(ctx context.Context) ([]instances, error) { return many[instances](ctx, a.pool, instancesSQL) })
 	var followers []follower
-	for _, l := range live {
+	for _, l := range live.Rows {
 		if l.Limiter == serves {
 			data.Servers = l.Instances
 		} else if may(l.Limiter) {
@@ -111,13 +116,60 @@ func (a *admin) overview(w http.ResponseWriter, r *http.Request) {
 		followers[i].Counts = true
 	}
 	slices.SortFunc(followers, func(a, b follower) int { return strings.Compare(a.Limiter, b.Limiter) })
-	data.Followers = partOf(followers, liveErr)
+	data.Followers = part[[]follower]{followers, live.Error}
 	data.More = max(0, len(curves)-mostCurves)
 	data.Curves = partOf(curves[:min(len(curves), mostCurves)], err)
 	if data.MayAll {
-		data.Health = partOf(a.health(ctx))
+		data.Health = read(r, a.health)
 	}
 	a.show(w, r, http.StatusOK, data)
+}
+
+// top is which keys, of limiters that the viewer may see, are denied (or granted) most.
+func (a *admin) top(r *http.Request, granted bool) part[[]pglimit.TopKey] {
+	ctx, cancel := timed(r)
+	defer cancel()
+	limiters, err := a.visible(ctx, r, "top_keys")
+	if limiters == nil {
+		limiters = []string{""}
+	}
+	var all []pglimit.TopKey
+	for _, limiter := range limiters {
+		if err == nil {
+			err = ctx.Err()
+		}
+		if err != nil {
+			break
+		}
+		var some []pglimit.TopKey
+		some, err = a.numbers.topKeys(ctx, a.config.Top, granted, limiter)
+		all = append(all, some...)
+	}
+	all = slices.DeleteFunc(all, func(k pglimit.TopKey) bool { return !a.may(r, k.Limiter, false) })
+	slices.SortStableFunc(all, func(a, b pglimit.TopKey) int {
+		if granted {
+			return cmp.Compare(b.Granted10m, a.Granted10m)
+		}
+		return cmp.Compare(b.Denied10m, a.Denied10m)
+	})
+	return partOf(all[:min(len(all), mostTop)], err)
+}
+
+// visible are the limiters in a table that the viewer may see; nil: all. What is asked for only them is not cut short by
+// what is hidden.
+func (a *admin) visible(ctx context.Context, r *http.Request, table string) ([]string, error) {
+	if a.may(r, "", false) {
+		return nil, nil
+	}
+	rows, err := many[struct{ Limiter string }](ctx, a.pool,
+		"select distinct limiter from pglimit."+table+" where limiter is not null order by limiter")
+	limiters := []string{}
+	for _, row := range rows {
+		if a.may(r, row.Limiter, false) {
+			limiters = append(limiters, row.Limiter)
+		}
+	}
+	return limiters, err
 }
 
 func (a *admin) health(ctx context.Context) (*health, error) {
@@ -168,10 +220,9 @@ func (a *admin) showRules(w http.ResponseWriter, r *http.Request, status int, p 
 		}
 		p.Title = "Rules of " + quote(limiter)
 	}
-	ctx, cancel := timed(r)
-	defer cancel()
 	data := rulesPage{page: p, Form: f, Limiter: limiter, MayChange: a.may(r, limiter, true)}
-	all, err := a.table.List(ctx)
+	list := read(r, a.table.List)
+	all := list.Rows
 	listed := make([]rule, 0, len(all))
 	for i := range all {
 		one := rule{all[i], a.may(r, all[i].Limiter, true), i > 0 && covers(&all[i-1], &all[i])}
@@ -183,8 +234,8 @@ func (a *admin) showRules(w http.ResponseWriter, r *http.Request, status int, p 
 		}
 	}
 	data.More = max(0, len(listed)-mostRules)
-	data.Rules = partOf(listed[:min(len(listed), mostRules)], err)
-	data.History = a.history(ctx, r, limiter, "")
+	data.Rules = part[[]rule]{listed[:min(len(listed), mostRules)], list.Error}
+	data.History = a.history(r, limiter, "")
 	a.show(w, r, status, data)
 }
 
@@ -196,13 +247,32 @@ func covers(before, r *limits.Rule) bool {
 }
 
 // history of what the viewer may see.
-func (a *admin) history(ctx context.Context, r *http.Request, limiter, key string) part[[]limits.Entry] {
-	entries, err := a.table.History(ctx, limiter, key, mostHistory)
-	entries = slices.DeleteFunc(entries, func(e limits.Entry) bool {
+func (a *admin) history(r *http.Request, limiter, key string) part[[]limits.Entry] {
+	ctx, cancel := timed(r)
+	defer cancel()
+	limiters := []string{limiter}
+	var err error
+	if limiter == "" {
+		var more []string
+		more, err = a.visible(ctx, r, "limits_history")
+		limiters = append(limiters, more...)
+	}
+	var all []limits.Entry
+	for _, limiter := range limiters {
+		if err != nil {
+			break
+		}
+		var some []limits.Entry
+		some, err = a.table.History(ctx, limiter, key, mostHistory)
+		all = append(all, some...)
+	}
+	all = slices.DeleteFunc(all, func(e limits.Entry) bool {
 		of := cmp.Or(e.After, e.Before)
 		return of.Limiter != "" && !a.may(r, of.Limiter, false)
 	})
-	return partOf(entries, err)
+	slices.SortFunc(all, func(a, b limits.Entry) int { return cmp.Compare(b.ID, a.ID) })
+	all = slices.CompactFunc(all, func(a, b limits.Entry) bool { return a.ID == b.ID })
+	return partOf(all[:min(len(all), mostHistory)], err)
 }
 
 // bucket of a key: a row of buckets.sql.
@@ -260,13 +330,13 @@ func (a *admin) showKey(w http.ResponseWriter, r *http.Request, status int, p pa
 		a.forbid(w, r, f.Limiter, false)
 		return
 	}
-	ctx, cancel := timed(r)
-	defer cancel()
 	p.Title = quote(f.Key) + " of " + quote(f.Limiter)
 	data := keyPage{page: p, Limiter: f.Limiter, Key: f.Key, Shown: a.config.Top.Shown(f.Key),
 		MayChange: a.may(r, f.Limiter, true)}
 
-	data.Rules = partOf(a.table.Explain(ctx, f.Limiter, f.Key))
+	data.Rules = read(r, func(ctx context.Context) ([]limits.Explanation, error) {
+		return a.table.Explain(ctx, f.Limiter, f.Key)
+	})
 	for i := range data.Rules.Rows {
 		e := &data.Rules.Rows[i]
 		if kind := e.Kind(); (e.State == limits.Holds || e.State == limits.Fails) && (kind == "live" || kind == "off") {
@@ -278,14 +348,24 @@ func (a *admin) showKey(w http.ResponseWriter, r *http.Request, status int, p pa
 		f.Limit = data.Holds.Limit
 	}
 	data.Form = f
-	data.Followers = partOf(a.table.Followers(ctx, f.Limiter))
-	data.Buckets = partOf(many[bucket](ctx, a.pool, bucketsSQL, f.Limiter, f.Key))
-	data.Block = partOf(one[block](ctx, a.pool, blockSQL, f.Limiter, f.Key))
-	data.Holders = partOf(many[holder](ctx, a.pool, holdersSQL, f.Limiter, f.Key, mostHolders))
-	data.History = a.history(ctx, r, f.Limiter, f.Key)
+	data.Followers = read(r, func(ctx context.Context) (limits.Followers, error) {
+		return a.table.Followers(ctx, f.Limiter)
+	})
+	if !a.may(r, data.Followers.Rows.Near, false) {
+		data.Followers.Rows.Near = ""
+	}
+	data.Buckets = read(r, func(ctx context.Context) ([]bucket, error) {
+		return many[bucket](ctx, a.pool, bucketsSQL, f.Limiter, f.Key)
+	})
+	data.Block = read(r, func(ctx context.Context) (*block, error) {
+		return one[block](ctx, a.pool, blockSQL, f.Limiter, f.Key)
+	})
+	data.Holders = read(r, func(ctx context.Context) ([]holder, error) {
+		return many[holder](ctx, a.pool, holdersSQL, []string{f.Limiter}, f.Key, mostHolders)
+	})
+	data.History = a.history(r, f.Limiter, f.Key)
 	for _, granted := range []bool{false, true} {
-		mine := func(limiter string) bool { return limiter == f.Limiter }
-		top, err := a.numbers.topKeys(ctx, a.config.Top, granted, mine)
+		top, err := a.numbers.topKeys(r.Context(), a.config.Top, granted, f.Limiter)
 		data.Counted.Error = why(err)
 		if i := slices.IndexFunc(top, func(k pglimit.TopKey) bool { return k.Key == data.Shown }); i >= 0 {
 			data.Counted.Rows = &top[i]
@@ -298,7 +378,11 @@ func (a *admin) showKey(w http.ResponseWriter, r *http.Request, status int, p pa
 func (a *admin) permits(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := timed(r)
 	defer cancel()
-	holders, err := many[holder](ctx, a.pool, holdersSQL, nil, nil, mostHolders)
+	limiters, err := a.visible(ctx, r, "holders")
+	var holders []holder
+	if err == nil {
+		holders, err = many[holder](ctx, a.pool, holdersSQL, limiters, nil, mostHolders)
+	}
 	more := len(holders) == mostHolders
 	holders = slices.DeleteFunc(holders, func(h holder) bool { return !a.may(r, h.Limiter, false) })
 	a.show(w, r, http.StatusOK, struct {
