@@ -12,6 +12,7 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -196,15 +197,49 @@ func TestAdminPage(t *testing.T) {
 		t.Errorf("%d changes by %q", history, by)
 	}
 	reset := values("limiter", "api", "key", "ann", "note", "")
-	p.posts("reset", reset, 422, "A reset needs a note")
+	for _, note := range []string{"", " \t", strings.Repeat("é", 1001)} {
+		reset.Set("note", note)
+		p.posts("reset", reset, 422, "A reset needs a note")
+	}
+	reset.Set("note", "why")
+	for _, key := range []string{"a\rb", "a\nb"} {
+		reset.Set("key", key)
+		p.posts("reset", reset, 400, "in a shell")
+	}
+	reset.Set("key", "ann")
 	reset.Set("note", "ticket 8")
 	p.posts("reset", reset, 303, "key?key=ann&limiter=api&done=reset")
 	if left := query[int](t, pool, "select count(*) from pglimit.buckets where key = 'ann'"); left != 0 {
 		t.Error("the bucket is not full")
 	}
-	if lines := log.String(); strings.Count(lines, "\n") != 1 || !strings.Contains(lines, `msg="pglimit: reset" who=eve limiter=api key=ann note="ticket 8" remote=127.0.0.1:`) {
+	lines := log.String()
+	if strings.Count(lines, `msg="pglimit: rule"`) != history || strings.Count(lines, "\n") != history+1 {
 		t.Errorf("logged %s", lines)
 	}
+	for _, want := range []string{
+		`msg="pglimit: reset" who=eve limiter=api key=ann note="ticket 8" remote=127.0.0.1:`,
+		`msg="pglimit: rule" who=eve limiter=api key=ann note="ticket 7" remote=127.0.0.1:`,
+		` do=set prefix="" action=enforce limit=500/1m expires=24h`,
+	} {
+		if !strings.Contains(lines, want) {
+			t.Errorf("logged %s, not %s", lines, want)
+		}
+	}
+
+	// Other strategies: what the rule's token bucket would have is not said, and a reset reaches all of them.
+	for _, other := range []strategies.Strategy{strategies.SlidingWindow{}, strategies.ExclusionRange{}} {
+		of := newLimiter(t, pool, other, pglimit.Config{Name: "api", Limit: pglimit.Every(time.Hour)})
+		_, err := of.Allow(t.Context(), "ann")
+		must(t, err)
+	}
+	if _, _, text := p.send("key?limiter=api&key=ann", nil); !strings.Contains(text, "sliding_window") || strings.Contains(text, "tokens are there") {
+		t.Errorf("the key's page: %s", text)
+	}
+	p.posts("reset", reset, 303)
+	if left := query[int](t, pool, "select (select count(*) from pglimit.windows) + (select count(*) from pglimit.exclusion_range)"); left != 0 {
+		t.Errorf("%d buckets are not full", left)
+	}
+	p.shows("key?limiter=api&key=ann", 200, "tokens are there", "unless the limiter uses")
 
 	// Names are shown as they are, and never as HTML.
 	_, _, _ = p.send("", nil)

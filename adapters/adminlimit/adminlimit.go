@@ -51,7 +51,8 @@ type Config struct {
 	Who func(r *http.Request) string
 
 	// Logger gets a line "pglimit: reset" for each key that is reset: who, limiter, key (as Top shows it), note and
-	// remote address. Nil: slog.Default().
+	// remote address; and a line "pglimit: rule" for each change of a rule, also with do (set, delete, enable or disable),
+	// prefix, action, limit and expires, as they were sent. Nil: slog.Default().
 	Logger *slog.Logger
 }
 

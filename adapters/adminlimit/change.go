@@ -73,6 +73,11 @@ func (a *admin) posted(w http.ResponseWriter, r *http.Request) (f form, ok bool)
 		}
 	}
 	f = formOf(r.PostForm)
+	if strings.ContainsAny(f.Limiter+f.Key+f.Prefix, "\r\n") { // browsers write CR LF for each
+		a.refuse(w, r, http.StatusBadRequest, "A name has a line break, which browsers change in forms, so that another "+
+			"key would be meant: use \"pglimit limits\" or \"pglimit reset\" in a shell.")
+		return f, false
+	}
 	if !a.may(r, f.Limiter, true) {
 		a.forbid(w, r, f.Limiter, true)
 		return f, false
@@ -94,11 +99,24 @@ func (a *admin) change(w http.ResponseWriter, r *http.Request, f form) {
 	ctx, cancel := timed(r)
 	defer cancel()
 	err := a.changeRule(ctx, f, a.who(r))
-	if err == nil {
-		leadTo(w, addDone(f.page(), f.Do))
+	if err != nil {
+		a.again(w, r, f, err)
 		return
 	}
-	a.again(w, r, f, err)
+	a.log(r, "pglimit: rule", f, slog.String("do", f.Do), slog.String("prefix", f.Prefix),
+		slog.String("action", f.Action), slog.String("limit", f.Limit), slog.String("expires", f.Expires))
+	leadTo(w, addDone(f.page(), f.Do))
+}
+
+// log who did it, to what, and why.
+func (a *admin) log(r *http.Request, message string, f form, attributes ...slog.Attr) {
+	key := f.Key
+	if key != "" {
+		key = a.config.Top.Shown(key)
+	}
+	a.config.Logger.LogAttrs(r.Context(), slog.LevelInfo, message, append([]slog.Attr{slog.String("who", a.who(r)),
+		slog.String("limiter", f.Limiter), slog.String("key", key), slog.String("note", f.Note),
+		slog.String("remote", r.RemoteAddr)}, attributes...)...)
 }
 
 func addDone(to, do string) string {
@@ -175,14 +193,14 @@ func (a *admin) changeRule(ctx context.Context, f form, who string) error {
 func (a *admin) reset(w http.ResponseWriter, r *http.Request, f form) {
 	ctx, cancel := timed(r)
 	defer cancel()
-	f.Do, f.From = "reset", "key"
+	f.Do, f.From, f.Note = "reset", "key", strings.TrimSpace(f.Note)
 	err := checkNames(f.Limiter, f.Key)
 	switch {
 	case err != nil, f.Key == "":
 		a.showKey(w, r, http.StatusBadRequest, page{View: "key"}, f)
 		return
-	case f.Note == "":
-		err = inputError("A reset needs a note, for the log.")
+	case f.Note == "", utf8.RuneCountInString(f.Note) > 1000:
+		err = inputError("A reset needs a note, for the log, of at most 1,000 characters.")
 	default:
 		err = a.resetKey(ctx, f.Limiter, f.Key)
 	}
@@ -190,9 +208,7 @@ func (a *admin) reset(w http.ResponseWriter, r *http.Request, f form) {
 		a.again(w, r, f, err)
 		return
 	}
-	a.config.Logger.LogAttrs(r.Context(), slog.LevelInfo, "pglimit: reset", slog.String("who", a.who(r)),
-		slog.String("limiter", f.Limiter), slog.String("key", a.config.Top.Shown(f.Key)), slog.String("note", f.Note),
-		slog.String("remote", r.RemoteAddr))
+	a.log(r, "pglimit: reset", f)
 	leadTo(w, addDone(f.page(), f.Do))
 }
 
@@ -202,6 +218,15 @@ func (a *admin) resetKey(ctx context.Context, limiter, key string) error {
 		return err
 	}
 	used := []string{strategies.TokenBucket{}.Name()} // which has blocks, too
+	// That of exclusion_range, which need not be migrated, is not among those that are shown.
+	ranges, err := one[struct{ Migrated bool }](ctx, a.pool,
+		"select pg_catalog.to_regclass('pglimit.exclusion_range') is not null")
+	if err != nil {
+		return err
+	}
+	if ranges.Migrated {
+		used = append(used, strategies.ExclusionRange{}.Name())
+	}
 	for _, b := range buckets {
 		if !slices.Contains(used, b.Strategy) {
 			used = append(used, b.Strategy)

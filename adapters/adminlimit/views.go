@@ -15,6 +15,7 @@ import (
 
 	"github.com/pglimit/ratelimit/limits"
 	"github.com/pglimit/ratelimit/pglimit"
+	"github.com/pglimit/ratelimit/strategies"
 )
 
 //go:embed instances.sql
@@ -307,6 +308,7 @@ type keyPage struct {
 	Holds        *limits.Explanation // the rule that decides; nil: the limit in the service's configuration
 	Followers    part[limits.Followers]
 	Buckets      part[[]bucket]
+	Tokens       bool // what the rule's bucket has is of the key's strategy
 	Block        part[*block]
 	Holders      part[[]holder]
 	History      part[[]limits.Entry]
@@ -356,6 +358,9 @@ func (a *admin) showKey(w http.ResponseWriter, r *http.Request, status int, p pa
 	}
 	data.Buckets = read(r, func(ctx context.Context) ([]bucket, error) {
 		return many[bucket](ctx, a.pool, bucketsSQL, f.Limiter, f.Key)
+	})
+	data.Tokens = len(data.Buckets.Rows) == 0 || slices.ContainsFunc(data.Buckets.Rows, func(b bucket) bool {
+		return b.Strategy == strategies.TokenBucket{}.Name()
 	})
 	data.Block = read(r, func(ctx context.Context) (*block, error) {
 		return one[block](ctx, a.pool, blockSQL, f.Limiter, f.Key)
