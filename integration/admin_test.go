@@ -343,7 +343,7 @@ func TestAdminRights(t *testing.T) {
 		select 'a theirs', i, last_token, at_ns, forget_ns, holders, tokens, weights, since_ns, until_ns, held from pglimit.permits, generate_series(1, 300) i
 		where limiter = 'theirs'`)
 	p := newAdminPage(t, pool, adminlimit.Config{May: func(_ *http.Request, limiter string, change bool) bool {
-		return limiter == "mine" || limiter == "seen" && !change
+		return limiter == "mine" || (limiter == "seen" || limiter == "their") && !change
 	}})
 	if _, _, text := p.send("rules", nil); strings.Contains(text, "Nothing was ever changed") {
 		t.Error("the history is empty")
@@ -351,6 +351,7 @@ func TestAdminRights(t *testing.T) {
 	for path, shows := range map[string][]string{
 		"": {"key-of-mine", "key-of-seen"}, "?by=granted": {"key-of-mine", "key-of-seen"}, "rules": {"note of mine", "note of seen"},
 		"permits": {"place-of-mine", "place-of-seen"}, "rules?limiter=seen": {"note of seen"}, "key?limiter=seen&key=key-of-seen": {"7/s"},
+		"key?limiter=their&key=k": {"No rule holds"}, // and no similar name
 	} {
 		p.shows(path, 200, shows...)
 		if _, _, text := p.send(path, nil); strings.Contains(text, "theirs") || strings.Contains(text, "Answered in") {

@@ -27,7 +27,9 @@ func (s *Server) admin() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		t, p := s.token(r)
 		if p == nil {
-			p = t.may(Read | Administer)
+			if p = t.may(Read | Administer); p != nil {
+				p = newProblem(http.StatusUnauthorized, "%s", p.Detail) // so that the browser asks for another one
+			}
 		}
 		if p != nil {
 			p.write(w)

@@ -127,3 +127,17 @@ func TestTokenFile(t *testing.T) {
 		}
 	}
 }
+
+// A browser that sent a token without the right for the page asks for another one.
+func TestThePageAsksForAnotherToken(t *testing.T) {
+	s := newServer(t, limits, pglimittest.Memory(), "0123456789abcdef decide")
+	s.config.Admin = pglimittest.Memory().Pool()
+	r := request(http.MethodGet, adminPath, "")
+	r.SetBasicAuth("eve", "0123456789abcdef")
+	w := httptest.NewRecorder()
+	s.admin().ServeHTTP(w, r)
+	isProblem(t, w, http.StatusUnauthorized, "", "lacks the right read or administer")
+	if asks := strings.Join(w.Header()["Www-Authenticate"], ""); !strings.Contains(asks, "Basic") {
+		t.Error(asks)
+	}
+}
