@@ -81,9 +81,9 @@ type admin struct {
 }
 
 // New makes the handler of the page, of which all links are relative: mount it with [http.StripPrefix]. It calls
-// Postgres only while somebody looks, with two connections of the pool at most, whose role needs what "pglimit migrate grants ROLE
-// --for limits" prints, and for resets what "--for decide" does. It asks nobody for a password: that is up to the
-// server.
+// Postgres only while somebody looks, with two connections of the pool at most, whose role needs what
+// "pglimit migrate grants ROLE --for limits" prints, and for resets what "--for decide" does. It asks nobody for a
+// password: that is up to the server.
 func New(pool *pgxpool.Pool, config Config) http.Handler {
 	if config.Top == nil {
 		config.Top = pglimit.TopFrom(pool, pglimit.TopConfig{})

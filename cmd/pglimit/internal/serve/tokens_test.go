@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"github.com/pglimit/ratelimit/pglimit"
 	"github.com/pglimit/ratelimit/pglimit/pglimittest"
 )
@@ -131,7 +133,10 @@ func TestTokenFile(t *testing.T) {
 // A browser that sent a token without the right for the page asks for another one.
 func TestThePageAsksForAnotherToken(t *testing.T) {
 	s := newServer(t, limits, pglimittest.Memory(), "0123456789abcdef decide")
-	s.config.Admin = pglimittest.Memory().Pool()
+	pool, err := pgxpool.New(t.Context(), "postgres://127.0.0.1:1/x") // which nothing asks
+	must(t, err)
+	defer pool.Close()
+	s.config.Admin = pool
 	r := request(http.MethodGet, adminPath, "")
 	r.SetBasicAuth("eve", "0123456789abcdef")
 	w := httptest.NewRecorder()
