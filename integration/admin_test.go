@@ -412,6 +412,19 @@ func TestAdminWithoutADatabase(t *testing.T) {
 	}
 }
 
+// A table that somebody locks hides only the parts that read it.
+func TestAdminWithALockedTable(t *testing.T) {
+	t.Parallel()
+	pool := newMigrated(t)
+	tx, err := pool.Begin(t.Context())
+	must(t, err)
+	_, err = tx.Exec(t.Context(), "lock table pglimit.top_keys in access exclusive mode")
+	must(t, err)
+	p := newAdminPage(t, pool, adminlimit.Config{})
+	p.shows("", 200, "Postgres did not answer in 2s", "No live instance follows")
+	must(t, tx.Rollback(t.Context()))
+}
+
 // Rates are what processes counted, however often they write and the page reads; a curve begins with what is in the
 // table.
 func TestAdminCurves(t *testing.T) {
