@@ -249,9 +249,8 @@ func cliWorksBehindPgBouncer(t *testing.T, c cli) {
 		// PgBouncer sets these to what a client has.
 		"select name || '=' || setting from pg_settings where source = 'session' and name not in ('application_name', 'client_encoding', 'DateStyle', 'TimeZone', 'standard_conforming_strings')",
 	} {
-		if found := texts(t, pool, left); len(found) > 0 {
-			t.Errorf("left behind: %q", found)
-		}
+		// The servers go on writing: what is left behind stays.
+		until(t, "nothing is left behind that this finds: "+left, func() bool { return len(texts(t, pool, left)) == 0 })
 	}
 	c.run(t, "migrate", "down", "--to", "0", "--yes").exits(t, 0).prints(t, "tables           pending\n")
 }
