@@ -10,9 +10,9 @@ import (
 
 func cliNamesUnreachableServer(t *testing.T, c cli) {
 	const secret = "opensesame"
-	for _, command := range [][]string{{"allow", "k", "--limit", "1/1h"}, {"migrate", "up"}, {"cleanup"}} {
+	for _, command := range [][]string{{"allow", "k", "--limit", "1/1h"}, {"pause", "k", "--for", "1h"}, {"migrate", "up"}, {"cleanup"}} {
 		c.env = []string{"DATABASE_URL=postgres://u:" + secret + "@127.0.0.1:1/x"}
-		c.run(t, command...).fails(t, "127.0.0.1:1", "connection refused", "check")
+		c.run(t, command...).fails(t, "pglimit: cannot connect", "127.0.0.1:1", "connection refused", "check")
 	}
 	for _, url := range []string{
 		"postgres://u:" + secret + "@127.0.0.1:1/x",
@@ -35,7 +35,9 @@ func cliNamesUnreachableServer(t *testing.T, c cli) {
 
 func cliNeedsMigrations(t *testing.T, c cli) {
 	c, _ = c.on(t)
-	c.run(t, "allow", "k", "--limit", "1/1h").fails(t, "pglimit migrate up")
+	for _, command := range [][]string{{"allow", "k", "--limit", "1/1h"}, {"peek", "k"}, {"pause", "k", "--for", "1h"}, {"top"}} {
+		c.run(t, command...).fails(t, "pglimit migrate up")
+	}
 }
 
 func cliRefusesWrongCommandLines(t *testing.T, c cli) {

@@ -22,8 +22,8 @@ import (
 //
 // A Pause that ends earlier than another one changes nothing: it can only extend it. [Limiter.Reset] ends it. A time
 // that has passed does nothing; more than [MaxBlock] ahead is a [*RequestError]. until is a time by this process's
-// clock; as it is a span for Postgres, the two clocks need not agree. Rules that answer without a bucket, such as ActionAllow,
-// go on, and so does OnError; a request with an ID that was granted before is told so.
+// clock; as it is a span for Postgres, the two clocks need not agree. Rules that answer without a bucket, such as
+// ActionAllow, go on, and so does OnError; a request with an ID that was granted before is told so.
 //
 // Where processes spend leases of the bucket (see [Config.Leases]), Pause returns when these have ended, or with an
 // error when ctx ends; the bucket is paused all the same. (In a transaction it does not wait for them.) The strategy

@@ -87,7 +87,7 @@ func (l *Limiter) wait(ctx context.Context, request Request, longest time.Durati
 			l.tell(ctx, c)
 			return Decision{}, c.Err
 		}
-		if err = l.decideInTurn(ctx, c, again); err != errPaused { //nolint:errorlint // nobody wraps it
+		if err = l.decideInTurn(ctx, c, again); !errors.Is(err, errPaused) {
 			return c.Decisions[0], err
 		}
 	}

@@ -78,14 +78,15 @@ func (a *app) pause(ctx context.Context, timeout time.Duration, limiter, key str
 			coalesce($3::timestamptz, pg_catalog.clock_timestamp() operator(pg_catalog.+) $4::interval))`,
 			limiter, key, until, length).Scan(&leased)
 		if err != nil {
-			return err
+			return postgres.ExplainStep(err)
 		}
-		return pool.QueryRow(ctx, `select pg_catalog.max(paused_until) from pglimit.buckets
+		err = pool.QueryRow(ctx, `select pg_catalog.max(paused_until) from pglimit.buckets
 			where limiter operator(pg_catalog.=) $1::text and key operator(pg_catalog.=) $2::text`, limiter, key).Scan(&ends)
+		return postgres.ExplainStep(err)
 	})
 	var refused *pgconn.PgError
 	const invalidParameterValue = "22023"
-	if err = postgres.ExplainStep(err); errors.As(err, &refused) && refused.Code == invalidParameterValue {
+	if errors.As(err, &refused) && refused.Code == invalidParameterValue {
 		err = errors.New(strings.TrimPrefix(refused.Message, "pglimit: "))
 	}
 	switch {
